@@ -1,0 +1,96 @@
+"""The exceptions a user can meet.
+
+::
+
+    TunerError                exit 1   base of all; carries what happened, where, and what to do next
+    ├── UsageError            exit 2   a wrong option, name, value or file the user wrote
+    │   ├── SpaceError        exit 2   a search-space file breaks the contract (names file and place)
+    │   ├── WorkloadError     exit 2   the workload file can't be tuned (missing, no step, build() raised, …)
+    │   └── FlagsError        exit 2   an XLA_FLAGS text would be misread by XLA
+    ├── SessionEnded          exit 1   a worker process is gone; carries the `Failure`
+    ├── StoreError            exit 1   the run folder or the database can't be read or written
+    ├── DeviceBusy            exit 75  another tuner holds the device
+    └── Interrupted           exit 130 the user pressed Ctrl-C; carries the command that goes on
+
+A candidate that fails is data (`tuner.protocol.Failure`), never an exception.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.protocol.failure import Failure
+
+__all__ = [
+    "DeviceBusy",
+    "FlagsError",
+    "Interrupted",
+    "SessionEnded",
+    "SpaceError",
+    "StoreError",
+    "TunerError",
+    "UsageError",
+    "WorkloadError",
+]
+
+
+class TunerError(Exception):
+    """What happened, where, and what to do next.
+
+    `what` is one sentence; `where` names a file, line, option or variable; `next` is a command or an action.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", next: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.next = next
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}\n  next: {self.next}" if self.next else text
+
+
+class UsageError(TunerError):
+    """The user asked for something that can't be: a wrong option, name, value or file."""
+
+    exit_code = 2
+
+
+class SpaceError(UsageError):
+    """A search-space file breaks the contract; `where` names the file and the place in it."""
+
+
+class WorkloadError(UsageError):
+    """The workload file can't be tuned as it is."""
+
+
+class FlagsError(UsageError):
+    """XLA would misread this XLA_FLAGS text; `what` names the token and what would be lost."""
+
+
+class SessionEnded(TunerError):
+    """A worker process is gone; `failure` says how."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message, where=failure.phase)
+        self.failure = failure
+
+
+class StoreError(TunerError):
+    """The run folder or the database can't be read or written."""
+
+
+class DeviceBusy(TunerError):
+    """Another tuner holds the device; `what` says who."""
+
+    exit_code = 75
+
+
+class Interrupted(TunerError):
+    """The user pressed Ctrl-C; all that was measured is in the event log and `next` is the command that goes on."""
+
+    exit_code = 130

@@ -1,0 +1,1 @@
+"""Knobs, configs and search spaces."""

@@ -1,0 +1,300 @@
+"""The messages between parent and worker: one JSON object a line.
+
+Request ``{"id": 7, "op": "round", …fields}``; reply ``{"id": 7, "ok": {…fields}}`` or ``{"id": 7, "failure": {…}}``.
+The worker opens with a `Hello` that carries the parent's nonce; whatever stands on the pipe before it is skipped.
+Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tuner.protocol.failure import Failure
+
+__all__ = [
+    "PROTOCOL",
+    "Arm",
+    "Block",
+    "Close",
+    "Closed",
+    "Compile",
+    "CompileReply",
+    "Compiled",
+    "Hello",
+    "LeafStats",
+    "Load",
+    "Loaded",
+    "Numerics",
+    "NumericsReply",
+    "OptionValue",
+    "Pgle",
+    "PgleReply",
+    "Probe",
+    "ProbeReply",
+    "Profile",
+    "ProfileReply",
+    "Release",
+    "Released",
+    "Round",
+    "RoundReply",
+    "Variant",
+]
+
+PROTOCOL = 1
+
+OptionValue = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """First line of a worker."""
+
+    nonce: str
+    pid: int
+    python: str
+    protocol: int = PROTOCOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Import jax and the workload, build the state once. `platform` None takes jax's default platform."""
+
+    workload: str
+    argv: tuple[str, ...] = ()
+    platform: str | None = None
+    knobs: dict[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What the session found.
+
+    `versions`: python, jax, jaxlib, numpy, each installed PJRT plugin package, "zstandard" ("yes"/"no").
+    `xla_flags`: text at device initialisation; `xla_flags_after`: text once the workload was imported and built.
+    `carried`: for each input leaf that is threaded, "input path <- output path".
+    `pgle_collectives` is left to the compile reply. `devices`: one string each, e.g. "NVIDIA H100 80GB HBM3".
+    """
+
+    source: Literal["build", "script"]
+    step_name: str
+    platform: str
+    device_kind: str
+    device_count: int
+    process_count: int
+    versions: dict[str, str]
+    devices: tuple[str, ...]
+    xla_flags: str
+    xla_flags_after: str
+    environ_changed: dict[str, str | None]
+    knobs_declared: dict[str, tuple[str, ...]]
+    carried: tuple[str, ...]
+    inputs: tuple[str, ...]
+    input_bytes: int
+    device_memory_bytes: int | None
+    has_check: bool
+    work: float | None
+    import_s: float
+    init_s: float
+    build_s: float
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Ask the compiler about option names, and optionally about values; nothing ever compiles.
+
+    `values` maps a name to the values to check for type errors.
+    """
+
+    names: tuple[str, ...]
+    values: dict[str, tuple[OptionValue, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReply:
+    """`types`: name → bool|int32|int64|float|enum|string|message, or None: no such option.
+
+    `bad_values`: name → {value as text: first line of the compiler's complaint}.
+    """
+
+    types: dict[str, str | None]
+    bad_values: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """What to compile: the option-lane part of a config. `id` is the handle for every later call.
+
+    `jax_config`: configuration values that hold while tracing and compiling (e.g. jax_default_matmul_precision).
+    `profile`: base64 of an aggregated PGLE profile.
+    """
+
+    id: str
+    compiler_options: dict[str, OptionValue] = field(default_factory=dict)
+    jax_config: dict[str, OptionValue] = field(default_factory=dict)
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compile:
+    """Compile the variants, `threads` at once; each is then ready to be timed under its id."""
+
+    variants: tuple[Variant, ...]
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """`program`: hash of StableHLO + shapes + shardings + donation; `code`: hash of what the compiler made
+    (canonical optimised HLO, and machine code where it can be read). `peak_bytes` is the compiler's own estimate."""
+
+    id: str
+    program: str
+    code: str
+    code_covers: Literal["hlo", "hlo+codegen"]
+    lower_s: float
+    compile_s: float
+    peak_bytes: int | None
+    collectives: dict[str, int] = field(default_factory=dict)
+    cache_hit: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileReply:
+    """One entry a variant, in the order asked. `requests`/`hits`: persistent-cache events during this call."""
+
+    results: tuple[Compiled | Failure, ...]
+    cache_requests: int = 0
+    cache_hits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A candidate to be timed for `steps` consecutive steps (after one discarded step)."""
+
+    id: str
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Time the arms in the given order. `reset`: restore the state from its host copy first."""
+
+    arms: tuple[Arm, ...]
+    reset: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """`steps` steps took `seconds`, until every output leaf was ready; `first_s` is the discarded step before them."""
+
+    id: str
+    steps: int
+    seconds: float
+    first_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundReply:
+    """One entry an arm, in the order timed."""
+
+    blocks: tuple[Block | Failure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerics:
+    """Run `id` from the initial state for 1 and for `steps` steps and compare with (or become) the reference.
+
+    `reference`: file of the reference outputs. `save`: write them instead of comparing.
+    `nudge`: move every floating input leaf by one unit in the last place first (null set).
+    """
+
+    id: str
+    steps: int
+    reference: str
+    save: bool = False
+    nudge: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafStats:
+    """Candidate against reference for one output leaf after `steps` steps.
+
+    `l2`: ‖c − r‖ / ‖r‖ over finite entries. `slope`: largest |⟨c − r, r⟩| / ‖r‖² over all slices along all axes,
+    slices with norm below the leaf's RMS slice norm measured against that. `masks_equal`: NaN, +inf and -inf sit at
+    the same places. Both numbers are 0.0 for equal integer leaves; for unequal ones `l2` is the share that differs.
+    """
+
+    path: str
+    dtype: str
+    size: int
+    steps: int
+    l2: float
+    slope: float
+    masks_equal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumericsReply:
+    """`check`: what the workload's own ``check(reference, candidate)`` said, None without one."""
+
+    leaves: tuple[LeafStats, ...]
+    check: bool | None = None
+    check_message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pgle:
+    """Take a PGLE profile of `variant` (command buffers off), aggregated over `runs` at `percentile`."""
+
+    variant: Variant
+    runs: int = 3
+    percentile: int = 90
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PgleReply:
+    """`profile`: base64, empty if the trace held nothing to aggregate; `instructions`: entries in it."""
+
+    profile: str
+    instructions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Trace `steps` steps of `id` into `folder` (XProf/TensorBoard layout)."""
+
+    id: str
+    steps: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileReply:
+    """`xplane`: the trace file; `seconds`: wall time of the traced steps."""
+
+    xplane: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Free these handles and their executables. `live_executables` after it comes back."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    live_executables: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """End the worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    pass

@@ -1,0 +1,106 @@
+"""Session: one worker process, or gang of processes, with one fixed environment-lane setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from tuner.knobs.config import DEFAULT, Config
+from tuner.protocol.failure import Failure
+from tuner.protocol.messages import (
+    Arm,
+    Block,
+    CompileReply,
+    Loaded,
+    NumericsReply,
+    OptionValue,
+    PgleReply,
+    ProbeReply,
+    ProfileReply,
+    Variant,
+)
+
+__all__ = ["Launch", "Role", "Session", "SessionFactory"]
+
+Role = Literal["home", "search", "confirm", "seal", "probe"]
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """How to start a session.
+
+    `env`: changes to the inherited environment; None removes a variable. `config`: the environment-lane setting *e*
+    that `env` renders. `log`: where everything that the worker prints goes, whole.
+    """
+
+    name: str
+    role: Role
+    workload: Path
+    log: Path
+    python: str
+    env: Mapping[str, str | None]
+    config: Config = DEFAULT
+    argv: tuple[str, ...] = ()
+    platform: str | None = None
+    knobs: Mapping[str, OptionValue] = {}
+
+
+class Session(Protocol):
+    """A worker from the parent's side. One contract test suite runs on every implementation.
+
+    *Ownership*: whoever made the session closes it; `close` may be called at any time, twice, and from a signal
+    handler's unwinding, and leaves no process behind. *Threads*: one caller at a time.
+    *Failures*: a candidate that fails is data in the reply. If the worker itself ends, hangs past a deadline or
+    answers nonsense, the call raises `SessionEnded`, and so does every later call but `close`.
+    """
+
+    @property
+    def launch(self) -> Launch: ...
+
+    @property
+    def ended(self) -> Failure | None:
+        """How the worker ended; None while it lives or after a plain `close`."""
+        ...
+
+    def start(self) -> Loaded:
+        """Start the process and load the workload. Once."""
+        ...
+
+    def probe(self, names: Sequence[str], values: Mapping[str, Sequence[OptionValue]] | None = None) -> ProbeReply:
+        """Which option names exist, with their types, and which of `values` the compiler refuses."""
+        ...
+
+    def compile(self, variants: Sequence[Variant], *, threads: int = 1) -> CompileReply:
+        """Compile; one result a variant, in order. An id that exists already is replaced."""
+        ...
+
+    def round(self, arms: Sequence[Arm], *, reset: bool = True) -> tuple[Block | Failure, ...]:
+        """Time the arms in this order; one entry an arm."""
+        ...
+
+    def numerics(
+        self, handle: str, *, steps: int, reference: Path, save: bool = False, nudge: bool = False
+    ) -> NumericsReply | Failure:
+        """Compare `handle`'s outputs with `reference`, or save them there."""
+        ...
+
+    def pgle(self, variant: Variant, *, runs: int = 3, percentile: int = 90) -> PgleReply | Failure:
+        """Take and aggregate a PGLE profile of `variant`."""
+        ...
+
+    def profile(self, handle: str, *, steps: int, folder: Path) -> ProfileReply | Failure:
+        """Trace `steps` steps of `handle`."""
+        ...
+
+    def release(self, handles: Sequence[str]) -> int:
+        """Free handles; returns the number of live executables left."""
+        ...
+
+    def close(self) -> None:
+        """End the worker and everything it started."""
+        ...
+
+
+SessionFactory = Callable[[Launch], Session]

@@ -1,0 +1,187 @@
+"""What each stage of the pipeline found: one frozen record a stage, appended to the event log."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tuner.knobs.config import Config
+from tuner.machine.environment import Environment
+from tuner.measure.types import Estimate, Verdict
+from tuner.protocol.failure import Failure
+
+__all__ = [
+    "BaselineRecord",
+    "ConfirmRecord",
+    "Effect",
+    "Finalist",
+    "KnobStatus",
+    "Measured",
+    "MinimiseRecord",
+    "PresetsRecord",
+    "ProbeRecord",
+    "ReportRecord",
+    "ScreenRecord",
+    "SealRecord",
+    "SearchRecord",
+    "StageRecord",
+    "Tolerance",
+]
+
+
+class KnobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A knob that left the space, or lost values, and why.
+
+    `status`: unsupported (no such option here) · inapplicable (its `when` doesn't hold) · pinned (inherited and not
+    overridden) · renamed (an alias is used) · inert (compiles to the control's program) · failed · wrong (numbers)
+    · skipped (budget or memory).
+    """
+
+    name: str
+    status: str
+    reason: str
+    values: tuple[str, ...] = ()
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate with its gain over the home control, its session's offset included."""
+
+    config: Config
+    estimate: Estimate
+    fingerprint: str
+    trial: int
+    label: str = ""
+
+
+class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
+    """The numerics gate's limits for one output leaf after `steps` steps, from the null set."""
+
+    path: str
+    steps: int
+    l2: float
+    slope: float
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kept setting does by itself: the gain lost when only it is dropped from the winner."""
+
+    name: str
+    value: str
+    estimate: Estimate
+
+
+class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
+    environment: Environment
+    offered: tuple[str, ...]
+    live: tuple[str, ...]
+    left: tuple[KnobStatus, ...]
+    option_types: dict[str, str]
+    notices: tuple[str, ...]
+
+
+class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
+    """`steps_per_block`: k. `noise`: standard deviation of one round's control-to-control log ratio.
+
+    `resolution`: smallest gain the budget can resolve. `steps_discarded`: steps until the times were steady.
+    """
+
+    program: str
+    control_ms: float
+    steps_per_block: int
+    steps_discarded: int
+    noise: float
+    drift: float
+    resolution: float
+    start_s: float
+    compile_s: float
+    peak_bytes: int | None
+    tolerances: tuple[Tolerance, ...]
+    numerics_steps: int
+    carried: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
+class PresetsRecord(msgspec.Struct, frozen=True, kw_only=True, tag="presets"):
+    measured: tuple[Measured, ...]
+
+
+class ScreenRecord(msgspec.Struct, frozen=True, kw_only=True, tag="screen"):
+    """`flips`: each live knob's values alone. `live`: name → values that stay in the space."""
+
+    flips: tuple[Measured, ...]
+    live: dict[str, tuple[str, ...]]
+    left: tuple[KnobStatus, ...]
+
+
+class SearchRecord(msgspec.Struct, frozen=True, kw_only=True, tag="search"):
+    """`best`: the candidates that racing left, best first. `trials`: trials asked for in this stage."""
+
+    best: tuple[Measured, ...]
+    trials: int
+    enumerated: bool
+
+
+class MinimiseRecord(msgspec.Struct, frozen=True, kw_only=True, tag="minimise"):
+    """`winner`: what the search found; `reduced`: what is left of it, with each setting's own effect."""
+
+    winner: Measured | None
+    reduced: Measured | None
+    runner_up: Measured | None
+    dropped: dict[str, str]
+    effects: tuple[Effect, ...]
+
+
+class Finalist(msgspec.Struct, frozen=True, kw_only=True):
+    """A config in the form that will be emitted, against the default, in fresh processes.
+
+    `log_ratios`: one a pair of fresh processes, log t(finalist) − log t(default).
+    """
+
+    config: Config
+    estimate: Estimate
+    verdict: Verdict
+    log_ratios: tuple[float, ...]
+    best_ms: float
+    control_ms: float
+    failure: Failure | None = None
+
+
+class ConfirmRecord(msgspec.Struct, frozen=True, kw_only=True, tag="confirm"):
+    """`chosen`: what will be emitted, the default unless a finalist is `faster`."""
+
+    finalists: tuple[Finalist, ...]
+    chosen: Config
+    verdict: Verdict
+    estimate: Estimate | None
+    control_ms: float
+    best_ms: float
+    pairs: int
+    alive_together: bool
+
+
+class SealRecord(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
+    """`cache_requests`/`cache_hits`: JAX's own events in a second fresh process that loaded the sealed cache."""
+
+    bundle: str
+    environment: dict[str, str]
+    cache_requests: int
+    cache_hits: int
+    first_step_cold_s: float
+    first_step_warm_s: float
+    notices: tuple[str, ...]
+
+
+class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
+    files: dict[str, str]
+
+
+StageRecord = (
+    ProbeRecord
+    | BaselineRecord
+    | PresetsRecord
+    | ScreenRecord
+    | SearchRecord
+    | MinimiseRecord
+    | ConfirmRecord
+    | SealRecord
+    | ReportRecord
+)
