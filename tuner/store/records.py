@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tuner.knobs.config import Config
+from tuner.knobs.status import KnobStatus
 from tuner.machine.environment import Environment
 from tuner.measure.types import Estimate, Verdict
 from tuner.protocol.failure import Failure
@@ -14,7 +15,6 @@ __all__ = [
     "ConfirmRecord",
     "Effect",
     "Finalist",
-    "KnobStatus",
     "Measured",
     "MinimiseRecord",
     "PresetsRecord",
@@ -26,20 +26,6 @@ __all__ = [
     "StageRecord",
     "Tolerance",
 ]
-
-
-class KnobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A knob that left the space, or lost values, and why.
-
-    `status`: unsupported (no such option here) · inapplicable (its `when` doesn't hold) · pinned (inherited and not
-    overridden) · renamed (an alias is used) · inert (compiles to the control's program) · failed · wrong (numbers)
-    · skipped (budget or memory).
-    """
-
-    name: str
-    status: str
-    reason: str
-    values: tuple[str, ...] = ()
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

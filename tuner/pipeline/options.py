@@ -1,0 +1,38 @@
+"""What a user asks of one run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["RunOptions"]
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `tune run` takes; validated by the CLI and by `tuner.tune`.
+
+    `spaces`: names or files; empty takes the platform's default. `budget_s`: seconds for the whole run. `trials`: at
+    most so many trials in the search stage. `min_gain`: the margin δ as a fraction (0.005 is 0.5 %). `hold`: knobs
+    fixed for the whole run, the default included (`--knob NAME=VALUE`). `allow`: {"numerics"} admits and labels
+    settings that change results. `override`: inherited variables that knobs may change all the same. `store`: a
+    folder or a database URL. `seed` orders rounds and seeds the sampler.
+    """
+
+    workload: Path
+    argv: tuple[str, ...] = ()
+    spaces: tuple[str, ...] = ()
+    budget_s: float = 600.0
+    trials: int | None = None
+    min_gain: float = 0.005
+    hold: dict[str, str] = {}
+    platform: str | None = None
+    allow: frozenset[str] = frozenset()
+    require_gain: bool = False
+    override: tuple[str, ...] = ()
+    python: str = sys.executable
+    store: str = ".tuner"
+    fresh: bool = False
+    seed: int = 0
+    command: tuple[str, ...] = ()
