@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tuner.knobs.config import Config
+from tuner.knobs.knob import Knob
 from tuner.knobs.status import KnobStatus
 from tuner.machine.environment import Environment
 from tuner.measure.types import Estimate, Verdict
@@ -56,9 +57,13 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
+    """`live`: names of the knobs that exist and apply here; `knobs`: these in full, as this machine takes them (name,
+    lane), the workload's own included."""
+
     environment: Environment
     offered: tuple[str, ...]
     live: tuple[str, ...]
+    knobs: tuple[Knob, ...]
     left: tuple[KnobStatus, ...]
     option_types: dict[str, str]
     notices: tuple[str, ...]

@@ -1,0 +1,74 @@
+"""What can be known of a workload file without executing it."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from pathlib import Path
+
+import msgspec
+
+from tuner.errors import UsageError, WorkloadError
+
+__all__ = ["WorkloadFile", "inspect", "typed_knob"]
+
+
+class WorkloadFile(msgspec.Struct, frozen=True, kw_only=True):
+    """`source`: "build" if a top-level ``def build`` is there, else "script". `parameters`: those of build();
+    `open_ended` if it takes ``**kwargs``."""
+
+    path: Path
+    source: str
+    parameters: tuple[str, ...] = ()
+    open_ended: bool = False
+
+    def check_knob(self, name: str, known: frozenset[str]) -> None:
+        """Raises UsageError unless build() takes `name`; `known` are the search space's names, for the suggestion."""
+        if self.open_ended or name in self.parameters:
+            return
+        close = difflib.get_close_matches(name, sorted(known | set(self.parameters)), n=3, cutoff=0.5)
+        raise UsageError(
+            f"unknown knob {name!r}: neither the search space nor build() in {self.path.name} has it"
+            + (f"; did you mean {' or '.join(close)}?" if close else ""),
+            where="--knob",
+            next="tune knobs lists what there is",
+        )
+
+
+def inspect(path: Path) -> WorkloadFile:
+    """Raises WorkloadError if the file is missing, not a file, or not Python."""
+    if not path.exists():
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(str(path.parent / n) for n in near)}?" if near else "check the path"
+        raise WorkloadError("no such file", where=str(path), next=hint)
+    if path.is_dir():
+        raise WorkloadError("is a folder, not a Python file", where=str(path), next="name one workload file")
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise WorkloadError(
+            f"is not Python: {error.msg if isinstance(error, SyntaxError) else error}",
+            where=f"{path}:{line}" if line else str(path),
+            next="fix the file; python -m py_compile shows the same error",
+        ) from None
+    except OSError as error:
+        raise WorkloadError(f"can't be read: {error.strerror}", where=str(path), next="check its permissions") from None
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "build":
+            arguments = node.args
+            names = tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
+            return WorkloadFile(path=path, source="build", parameters=names, open_ended=arguments.kwarg is not None)
+    return WorkloadFile(path=path, source="script")
+
+
+def typed_knob(text: str) -> str | int | float | bool:
+    """The value of `--knob NAME=text` for build(): a Python literal of a simple type, else the text itself."""
+    lowered = {"true": True, "false": False}.get(text.lower())
+    if lowered is not None:
+        return lowered
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    return value if isinstance(value, (str, int, float, bool)) else text
