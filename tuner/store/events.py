@@ -17,7 +17,6 @@ __all__ = [
     "VERSION",
     "AnyEvent",
     "CandidateCompiled",
-    "CandidateFailed",
     "Interruption",
     "Notice",
     "NumericsCompared",
@@ -78,12 +77,6 @@ class CandidateCompiled(Event, frozen=True, kw_only=True, tag="candidate_compile
     fingerprint: str
 
 
-class CandidateFailed(Event, frozen=True, kw_only=True, tag="candidate_failed"):
-    session: str
-    config: Config
-    failure: Failure
-
-
 class NumericsCompared(Event, frozen=True, kw_only=True, tag="numerics_compared"):
     """`purpose`: gate · null (benign changes that set the tolerance). `passed` None for the null set."""
 
@@ -97,7 +90,7 @@ class NumericsCompared(Event, frozen=True, kw_only=True, tag="numerics_compared"
 
 class RoundTimed(Event, frozen=True, kw_only=True, tag="round_timed"):
     """One pass over arms in random order; `control` is the control's handle. `conditions`:
-    machine readings. An arm that failed has no block here but a `CandidateFailed` beside it."""
+    machine readings. An arm that failed has no block here; its trial says why."""
 
     session: str
     stage: str
@@ -170,7 +163,6 @@ AnyEvent = (
     | SessionStarted
     | SessionClosed
     | CandidateCompiled
-    | CandidateFailed
     | NumericsCompared
     | RoundTimed
     | OffsetMeasured

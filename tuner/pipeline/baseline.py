@@ -1,0 +1,182 @@
+"""Stage 2, baseline: the control's time, its noise, the smallest effect that can be resolved, the null set."""
+
+from __future__ import annotations
+
+import math
+
+from tuner.errors import SessionEnded, TunerError
+from tuner.knobs import DEFAULT
+from tuner.measure import (
+    ControlNoise,
+    Estimate,
+    Tolerance,
+    control_noise,
+    resolution,
+    steady_after,
+    steps_per_block,
+    tolerances,
+)
+from tuner.pipeline.bench import CONTROL, Bench, Benches
+from tuner.pipeline.context import Run
+from tuner.protocol.failure import Failure
+from tuner.protocol.messages import NumericsReply, OptionValue
+from tuner.store.events import NumericsCompared, TrialFinished
+from tuner.store.records import BaselineRecord, ProbeRecord
+
+__all__ = ["run_baseline"]
+
+# Work in one block: long enough that the clock and the dispatch don't count. On a CPU short blocks spend the same
+# seconds better, since a round's noise comes from the machine and not from the clock.
+_BLOCK_S = {"gpu": 0.2, "cpu": 0.05}
+_TWIN = "control-twin"
+_MIN_ROUNDS = 12
+_STEADY_BLOCKS = 16
+_NUMERICS_STEPS = 8
+_NUMERICS_S = 4.0
+# Settings that change how the compiler reaches the same numbers, for the null set: other vector widths and other GEMM
+# kernels reorder sums. A tolerance below what these do would reject harmless candidates.
+_BENIGN: dict[str, tuple[dict[str, OptionValue], ...]] = {
+    "cpu": ({"xla_cpu_prefer_vector_width": 128}, {"xla_backend_optimization_level": 1}),
+    "gpu": ({"xla_gpu_enable_triton_gemm": False}, {"xla_gpu_exclude_nondeterministic_ops": True}),
+}
+# What confirm and seal need, in processes: six pairs of fresh processes, then the bundle's two.
+_CONFIRM_PAIRS = 6
+_CONFIRM_BLOCKS = 24
+_SEAL_PROCESSES = 2
+_REPORT_S = 2.0
+
+
+def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
+    """Measure the home control, and plan the rest of the budget by what it costs."""
+    bench = benches.home()
+    platform = bench.loaded.platform
+    run.status("baseline", "finding the steady state")
+    block_s = _BLOCK_S.get(platform, _BLOCK_S["gpu"])
+    steps, discarded = _calibrate(run, bench, block_s)
+    step_s = _step_s(bench, steps)
+    numerics_steps = max(2, min(_NUMERICS_STEPS, int(_NUMERICS_S / max(step_s, 1e-9))))
+    limits = _null_set(run, bench, numerics_steps)
+    noise, control_s = _noise(run, bench, steps)
+    skipped = _plan(run, bench, steps * control_s)
+    smallest = resolution(noise.sd, 0.0, rounds=_CONFIRM_BLOCKS // 2, pairs=_CONFIRM_PAIRS)
+    run.notice(f"smallest effect this budget can resolve: {100 * math.expm1(smallest):.2g} %")
+    run.emit(
+        TrialFinished(
+            number=0,
+            stage="baseline",
+            session=bench.name,
+            config=DEFAULT,
+            value=0.0,
+            estimate=Estimate(gain=0.0, se=0.0, low=0.0, high=0.0, n=noise.n),
+            fingerprint=bench.fingerprint,
+            label="default",
+        )
+    )
+    return BaselineRecord(
+        program=bench.control.program,
+        control_ms=1e3 * control_s,
+        steps_per_block=steps,
+        steps_discarded=discarded,
+        noise=noise.sd,
+        drift=noise.drift,
+        resolution=smallest,
+        start_s=bench.loaded.import_s + bench.loaded.init_s + bench.loaded.build_s,
+        compile_s=bench.control.compile_s,
+        peak_bytes=bench.control.peak_bytes,
+        tolerances=limits,
+        numerics_steps=numerics_steps,
+        carried=bench.loaded.carried,
+        skipped=skipped,
+    )
+
+
+def _calibrate(run: Run, bench: Bench, block_s: float) -> tuple[int, int]:
+    """Steps a block, and how many first blocks are not yet steady. A step that never settles is noticed."""
+    first = bench.block(CONTROL, steps=1)
+    steps = steps_per_block(first.seconds, target_s=block_s)
+    times = []
+    for _ in range(_STEADY_BLOCKS):
+        block = bench.block(CONTROL, steps=steps, reset=False)
+        times.append(block.seconds / block.steps)
+    after = steady_after(times)
+    if after is None:
+        run.notice("the step's time did not settle during calibration; intervals will be wide")
+        return steps_per_block(sorted(times)[len(times) // 2], target_s=block_s), len(times)
+    settled = sorted(times[after:])
+    return steps_per_block(settled[len(settled) // 2], target_s=block_s), after * steps
+
+
+def _step_s(bench: Bench, steps: int) -> float:
+    block = bench.block(CONTROL, steps=steps)
+    return block.seconds / block.steps
+
+
+def _noise(run: Run, bench: Bench, steps: int) -> tuple[ControlNoise, float]:
+    """Control against control, in rounds of the same form that candidates get."""
+    twin = bench.compile_plain(_TWIN, {})
+    if isinstance(twin, Failure):
+        raise SessionEnded(twin)
+    share = 0.06 * run.options.budget_s
+    began = run.budget.now()
+    gains: list[float] = []
+    times: list[float] = []
+    while len(gains) < _MIN_ROUNDS or (run.budget.now() - began < share and len(gains) < 5 * _MIN_ROUNDS):
+        result, failures = bench.round("baseline", [_TWIN], steps=steps)
+        if failures:
+            raise SessionEnded(failures[_TWIN])
+        gains.append(result[_TWIN])
+        times.append(bench.last_control_s)
+        run.status("baseline", "control against control", done=len(gains), total=_MIN_ROUNDS)
+    return control_noise(gains, times), sorted(times)[len(times) // 2]
+
+
+def _null_set(run: Run, bench: Bench, steps: int) -> tuple[Tolerance, ...]:
+    """What harmless changes do to the results: the control again, inputs moved by one ulp, benign recompiles."""
+    run.status("baseline", "measuring what harmless changes do to the results")
+    saved = bench.numerics(CONTROL, steps=steps, save=True)
+    if isinstance(saved, Failure):
+        raise TunerError(
+            f"the step fails under the default settings: {saved.message}",
+            where=str(run.workload.path),
+            next=f"see {bench.launch.log}",
+        )
+    known = run.record("probe", ProbeRecord).option_types
+    replies: list[NumericsReply] = []
+    for handle, nudge in ((CONTROL, False), (CONTROL, True)):
+        _keep(run, bench, bench.numerics(handle, steps=steps, nudge=nudge), replies)
+    for index, options in enumerate(_BENIGN.get(bench.loaded.platform, ())):
+        if not options.keys() <= known.keys():
+            continue
+        handle = f"benign-{index}"
+        if not isinstance(bench.compile_plain(handle, options), Failure):
+            _keep(run, bench, bench.numerics(handle, steps=steps), replies)
+            bench.session.release([handle])
+    return tolerances(replies)
+
+
+def _keep(run: Run, bench: Bench, reply: NumericsReply | Failure, replies: list[NumericsReply]) -> None:
+    """A benign recompile that fails tells nothing; the control's own failure would have ended the run before."""
+    if isinstance(reply, NumericsReply):
+        replies.append(reply)
+        run.emit(NumericsCompared(session=bench.name, config=DEFAULT, purpose="null", reply=reply))
+
+
+def _plan(run: Run, bench: Bench, block_s: float) -> tuple[str, ...]:
+    """Reserve what confirm and seal need, and say which stages a short budget skips."""
+    loaded = bench.loaded
+    process_s = loaded.import_s + loaded.init_s + loaded.build_s + bench.control.lower_s + bench.control.compile_s
+    pair_s = 2 * process_s + _CONFIRM_BLOCKS * block_s * 1.2
+    reserve_s = _CONFIRM_PAIRS * pair_s + _SEAL_PROCESSES * process_s + _REPORT_S
+    run.budget.reserve(reserve_s)
+    needed_s = process_s + 2.0
+    if run.budget.left_s >= 4 * needed_s:
+        return ()
+    skipped = ["search", "presets", "environment-lane knobs"] if run.budget.left_s < needed_s else ["search", "presets"]
+    for stage in skipped:
+        run.budget.skip(stage)
+    minimum = run.budget.elapsed_s + reserve_s + 4 * needed_s
+    run.notice(
+        f"a budget of {run.options.budget_s:.0f} s is short for this step: the confirmation alone takes about "
+        f"{reserve_s:.0f} s. Skipped: {', '.join(skipped)}. Nothing is skipped from {minimum:.0f} s on"
+    )
+    return tuple(skipped)

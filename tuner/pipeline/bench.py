@@ -1,0 +1,254 @@
+"""Bench: a session with its control compiled, ready to compile, gate and time candidates against it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tuner.errors import SessionEnded
+from tuner.knobs import DEFAULT, Config, fingerprint, split, variant
+from tuner.measure import Estimate, difference, estimate, judge, log_ratios, schedule
+from tuner.pipeline.context import Run
+from tuner.pipeline.launches import launch
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Arm, Block, Compiled, Loaded, NumericsReply, OptionValue, Variant
+from tuner.session import Role, Session
+from tuner.store.events import (
+    CandidateCompiled,
+    NumericsCompared,
+    OffsetMeasured,
+    RoundTimed,
+    SessionClosed,
+    SessionStarted,
+)
+from tuner.store.records import BaselineRecord
+
+__all__ = ["CONTROL", "Bench", "Benches"]
+
+CONTROL = "control"
+
+# Alternations with the home session that an offset is estimated from.
+_OFFSET_ROUNDS = 12
+_OFFSET_WARM_UP = 2
+# A disturbed round is timed again at most so often before it is kept with its mark.
+_REDO = 1
+
+
+class Bench:
+    """One living session. `config` is its environment-lane setting *e*; candidates are handled by their config's key.
+
+    Every method may raise SessionEnded: the session is gone then, and so is the bench.
+    """
+
+    def __init__(self, run: Run, config: Config = DEFAULT, *, role: Role = "search") -> None:
+        self.run = run
+        self.config = config
+        name = "home" if role == "home" else config.key[:8]
+        self.launch = launch(run, name, role=role, config=config)
+        self.session: Session = run.factory(self.launch)
+        self.offset: Estimate | None = None
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return self.launch.log.stem
+
+    def open(self) -> None:
+        """Start the session and compile its control, first and alone: order matters to XLA's in-process autotuning."""
+        began = self.run.budget.now()
+        self.loaded: Loaded = self.session.start()
+        self.run.emit(
+            SessionStarted(
+                session=self.name,
+                role=self.launch.role,
+                config=self.config,
+                env=dict(self.launch.env),
+                loaded=self.loaded,
+                start_s=self.run.budget.now() - began,
+            )
+        )
+        result = self.session.compile([Variant(id=CONTROL)]).results[0]
+        if isinstance(result, Failure):
+            raise SessionEnded(result)
+        self.control: Compiled = result
+        self.fingerprint = fingerprint(result.code, result.code_covers, self.config, self.run.space)
+        self.run.emit(
+            CandidateCompiled(
+                session=self.name, config=self.config, compiled=result, fingerprint=self.fingerprint
+            )
+        )
+
+    def close(self) -> None:
+        """End the session. Twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        ended = self.session.ended
+        self.session.close()
+        self.run.emit(SessionClosed(session=self.name, failure=ended))
+
+    def handle(self, config: Config) -> str:
+        """The handle under which `config` is compiled here."""
+        return CONTROL if config == self.config else config.key
+
+    def compile(self, configs: Sequence[Config]) -> dict[Config, Compiled | Failure]:
+        """Compile `configs` (whose environment part is this session's). The control's entry costs nothing."""
+        wanted = [c for c in configs if c != self.config]
+        threads = 1 if self.loaded.platform == "cpu" else 8
+        results: dict[Config, Compiled | Failure] = {c: self.control for c in configs if c == self.config}
+        if wanted:
+            variants = [variant(c.key, split(c, self.run.space)[1], self.run.space) for c in wanted]
+            reply = self.session.compile(variants, threads=threads)
+            results |= dict(zip(wanted, reply.results, strict=True))
+        for config, result in results.items():
+            if isinstance(result, Compiled) and config != self.config:
+                self.run.emit(
+                    CandidateCompiled(
+                        session=self.name,
+                        config=config,
+                        compiled=result,
+                        fingerprint=fingerprint(result.code, result.code_covers, config, self.run.space),
+                    )
+                )
+        return results
+
+    def compile_plain(self, handle: str, options: Mapping[str, OptionValue]) -> Compiled | Failure:
+        """Compile with raw compiler options: a twin of the control, a benign change for the null set."""
+        return self.session.compile([Variant(id=handle, compiler_options=dict(options))]).results[0]
+
+    def gate(self, config: Config) -> Failure | None:
+        """Compare `config`'s results with the home control's. None if they pass; a failure that says what differs."""
+        baseline = self.run.record("baseline", BaselineRecord)
+        reply = self.session.numerics(
+            self.handle(config), steps=baseline.numerics_steps, reference=self.run.folder.reference
+        )
+        if isinstance(reply, Failure):
+            return reply
+        passed, reason = judge(reply, baseline.tolerances)
+        self.run.emit(
+            NumericsCompared(
+                session=self.name, config=config, purpose="gate", reply=reply, passed=passed, reason=reason
+            )
+        )
+        if passed:
+            return None
+        return Failure(kind=FailureClass.WRONG_RESULT, phase="numerics", message=reason)
+
+    def numerics(
+        self, handle: str, *, steps: int, save: bool = False, nudge: bool = False
+    ) -> NumericsReply | Failure:
+        """Raw comparison with the reference, or its saving; for building the null set."""
+        return self.session.numerics(
+            handle, steps=steps, reference=self.run.folder.reference, save=save, nudge=nudge
+        )
+
+    def round(self, stage: str, handles: Sequence[str], *, steps: int) -> tuple[dict[str, float], dict[str, Failure]]:
+        """One round: every handle once, in random order, between about √m control blocks.
+
+        Returns each handle's gain over the control, and the failures of those that have none. A round that the machine
+        disturbed is timed once more; what is still disturbed is kept, marked.
+        """
+        for attempt in range(_REDO + 1):
+            arms = [Arm(id=h, steps=steps) for h in schedule(handles, control=CONTROL, rng=self.run.rng)]
+            before = self.run.conditions.sample() if self.run.conditions else {}
+            entries = self.session.round(arms)
+            after = self.run.conditions.sample() if self.run.conditions else {}
+            blocks = tuple(e for e in entries if isinstance(e, Block))
+            failures = {
+                a.id: e for a, e in zip(arms, entries, strict=True) if isinstance(e, Failure) and a.id != CONTROL
+            }
+            disturbed = self.run.conditions.disturbed(before, after) if self.run.conditions else ""
+            self.run.emit(
+                RoundTimed(
+                    session=self.name,
+                    stage=stage,
+                    control=CONTROL,
+                    blocks=blocks,
+                    conditions=after,
+                    disturbed=disturbed,
+                )
+            )
+            if not disturbed or attempt == _REDO:
+                break
+        return log_ratios([b for b in blocks if b.id not in failures], CONTROL), failures
+
+    def block(self, handle: str, *, steps: int, reset: bool = True) -> Block:
+        """One block of one handle, outside any round: for calibration and alternation. Raises SessionEnded if it fails."""
+        entry = self.session.round([Arm(id=handle, steps=steps)], reset=reset)[0]
+        if isinstance(entry, Failure):
+            raise SessionEnded(entry)
+        return entry
+
+    def release(self, configs: Sequence[Config]) -> None:
+        """Free what was compiled for `configs`."""
+        handles = [c.key for c in configs if c != self.config]
+        if handles:
+            self.session.release(handles)
+
+
+class Benches:
+    """The living benches: home, and at most one other beside it (each holds a state on the device)."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._home: Bench | None = None
+        self._other: Bench | None = None
+
+    def home(self) -> Bench:
+        """The home session, started when first needed (a resumed run may need it at any stage), again if it ended."""
+        if self._home is not None and self._home.session.ended is not None:
+            self._home.close()
+            self._home = None
+        if self._home is None:
+            self._home = Bench(self.run, role="home")
+            self._home.open()
+        return self._home
+
+    def at(self, config: Config) -> Bench:
+        """A bench whose session has the environment-lane setting `config`, with its offset measured against home."""
+        if config == DEFAULT:
+            return self.home()
+        if self._other is not None and self._other.config == config and self._other.session.ended is None:
+            return self._other
+        home = self.home()
+        self._drop_other()
+        bench = Bench(self.run, config)
+        self._other = bench
+        bench.open()
+        bench.offset = self._measure_offset(home, bench)
+        return bench
+
+    def close(self) -> None:
+        """End every session."""
+        self._drop_other()
+        if self._home is not None:
+            self._home.close()
+            self._home = None
+
+    def _drop_other(self) -> None:
+        if self._other is not None:
+            self._other.close()
+            self._other = None
+
+    def _measure_offset(self, home: Bench, other: Bench) -> Estimate:
+        """Alternate the two living controls; which goes first alternates too, so that a drift cancels."""
+        steps = self.run.record("baseline", BaselineRecord).steps_per_block
+        gains_home: list[float] = []
+        gains_other: list[float] = []
+        for index in range(_OFFSET_ROUNDS + _OFFSET_WARM_UP):
+            order = (home, other) if index % 2 == 0 else (other, home)
+            blocks = {bench: bench.block(CONTROL, steps=steps) for bench in order}
+            for bench in order:
+                self.run.emit(
+                    RoundTimed(session=bench.name, stage="offset", control=CONTROL, blocks=(blocks[bench],))
+                )
+            if index >= _OFFSET_WARM_UP:
+                gains_home.append(_log_time(blocks[home]))
+                gains_other.append(_log_time(blocks[other]))
+        offset = estimate(difference(gains_home, gains_other))
+        self.run.emit(OffsetMeasured(session=other.name, config=other.config, estimate=offset))
+        return offset
+
+
+def _log_time(block: Block) -> float:
+    return math.log(block.seconds / block.steps)

@@ -1,0 +1,182 @@
+"""Stage 6, minimise: cut the winner down to the settings that matter, each with its own effect.
+
+Every reduced config is compared with the *full* winner, so that the losses of several drops can't add up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+
+from tuner.errors import SessionEnded
+from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
+from tuner.measure import Estimate, allowed_loss, combine, difference, estimate, smallest_not_inferior
+from tuner.pipeline.bench import Bench, Benches
+from tuner.pipeline.context import Run
+from tuner.pipeline.evaluate import Plan, evaluate, time_arms
+from tuner.protocol.messages import Compiled
+from tuner.store.records import Effect, Measured, MinimiseRecord, SearchRecord
+
+__all__ = ["run_minimise"]
+
+# Of at most so many settings all subsets are timed.
+_ALL_SUBSETS = 5
+
+
+def run_minimise(run: Run, benches: Benches) -> MinimiseRecord:
+    """Reduce the search's best config, or find that there is nothing worth reducing."""
+    best = [m for m in run.record("search", SearchRecord).best if m.config != DEFAULT]
+    winner = next((m for m in best if m.estimate.gain > 0 and m.estimate.high >= run.margin), None)
+    if winner is None:
+        return MinimiseRecord(winner=None, reduced=None, runner_up=None, dropped={}, effects=())
+    try:
+        return _reduce(run, benches, winner, best)
+    except SessionEnded as ended:
+        run.notice(f"a session ended while the winner was reduced ({ended.failure.message}); it is confirmed whole")
+        return MinimiseRecord(winner=winner, reduced=winner, runner_up=None, dropped={}, effects=())
+
+
+def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measured]) -> MinimiseRecord:
+    seconds = run.budget.share_s("minimise")
+    dropped: dict[str, str] = {}
+    full = winner.config
+    core = _drop_inert(run, benches, full, dropped)
+    allowed = allowed_loss(winner.estimate.gain, run.margin)
+    while len(core) > _ALL_SUBSETS:
+        losses = _against(run, benches, core, [core.drop(n) for n in sorted(core.names)], seconds / 4)
+        smaller = max(losses, key=lambda c: losses[c].gain)
+        if losses[smaller].high < -allowed:
+            break
+        name = next(iter(core.names - smaller.names))
+        dropped[name] = f"without it the gain changes by {_percent(losses[smaller])}"
+        core = smaller
+    reduced, resolved = core, True
+    if 1 < len(core) <= _ALL_SUBSETS:
+        subsets = [Config(s) for n in range(1, len(core)) for s in itertools.combinations(core.settings, n)]
+        losses = _against(run, benches, core, subsets, seconds / 2)
+        reduced, resolved = smallest_not_inferior(losses, full=core, allowed=allowed)
+        for name in sorted(core.names - reduced.names):
+            dropped[name] = f"without {'it' if len(core) - len(reduced) == 1 else 'these'} the gain changes by " + _percent(
+                losses[reduced]
+            )
+    effects = _effects(run, benches, reduced, seconds / 4)
+    return MinimiseRecord(
+        winner=winner,
+        reduced=_as_measured(run, benches, reduced, seconds / 8) or winner,
+        runner_up=_runner_up(winner, reduced, best, resolved=resolved),
+        dropped=dropped,
+        effects=effects,
+    )
+
+
+def _drop_inert(run: Run, benches: Benches, config: Config, dropped: dict[str, str]) -> Config:
+    """Without each setting whose absence leaves the fingerprint alone."""
+    bench = benches.at(split(config, run.space)[0])
+    whole = _fingerprint(run, bench, config)
+    for name in sorted(split(config, run.space)[1].names):
+        smaller = config.drop(name)
+        if forbidden(run.held.join(smaller), run.space) is None and _fingerprint(run, bench, smaller) == whole:
+            dropped[name] = "without it the program compiles to the same code"
+            config = smaller
+    return config
+
+
+def _fingerprint(run: Run, bench: Bench, config: Config) -> str:
+    result = bench.compile([config])[config]
+    return fingerprint(result.code, result.code_covers, config, run.space) if isinstance(result, Compiled) else ""
+
+
+def _against(
+    run: Run, benches: Benches, full: Config, others: Iterable[Config], seconds: float
+) -> dict[Config, Estimate]:
+    """Each other config's gain over `full` (negative is a loss), paired by round where both live in one session."""
+    environment = split(full, run.space)[0]
+    candidates = [c for c in others if forbidden(run.held.join(c), run.space) is None]
+    beside = [c for c in candidates if split(c, run.space)[0] == environment]
+    found = _paired(run, benches, full, beside, seconds if len(beside) == len(candidates) else seconds / 2)
+    elsewhere = [c for c in candidates if c not in beside]
+    if elsewhere:
+        plan = Plan(stage="minimise", seconds=seconds / 2, half_width=run.margin / 4, futile=False)
+        trials = {t.config: t for t in evaluate(run, benches, [full, *elsewhere], plan)}
+        whole = trials[full].estimate
+        for config in elsewhere:
+            trial = trials.get(config)
+            if whole is not None and trial is not None and trial.estimate is not None:
+                found[config] = _minus(trial.estimate, whole)
+    return found
+
+
+def _paired(
+    run: Run, benches: Benches, full: Config, others: Sequence[Config], seconds: float
+) -> dict[Config, Estimate]:
+    if not others:
+        return {}
+    bench = benches.at(split(full, run.space)[0])
+    compiled = bench.compile([full, *others])
+    arms = {bench.handle(c): c for c, r in compiled.items() if isinstance(r, Compiled)}
+    plan = Plan(stage="minimise", seconds=seconds, half_width=run.margin / 8, futile=False, keep=bench.handle(full))
+    gains, failures = time_arms(run, bench, arms, plan)
+    whole = gains[bench.handle(full)]
+    found = {}
+    for handle, config in arms.items():
+        if config == full or handle in failures:
+            continue
+        found[config] = estimate(_together(difference(gains[handle], whole)))
+    bench.release([*others])
+    return found
+
+
+def _together(gains: Iterable[float]) -> list[float]:
+    return [g for g in gains if not math.isnan(g)]
+
+
+def _minus(a: Estimate, b: Estimate) -> Estimate:
+    """a − b for estimates that share no samples."""
+    negated = Estimate(gain=-b.gain, se=b.se, low=-b.high, high=-b.low, n=b.n, level=b.level)
+    return combine(a, negated)
+
+
+def _effects(run: Run, benches: Benches, reduced: Config, seconds: float) -> tuple[Effect, ...]:
+    """For each setting, what is lost when only it is dropped."""
+    without = {n: reduced.drop(n) for n in sorted(reduced.names)}
+    losses = _against(run, benches, reduced, without.values(), seconds)
+    values = reduced.as_dict()
+    return tuple(
+        Effect(name=name, value=values[name], estimate=_negated(losses[config]))
+        for name, config in without.items()
+        if config in losses
+    )
+
+
+def _negated(value: Estimate) -> Estimate:
+    return Estimate(gain=-value.gain, se=value.se, low=-value.high, high=-value.low, n=value.n, level=value.level)
+
+
+def _as_measured(run: Run, benches: Benches, config: Config, seconds: float) -> Measured | None:
+    plan = Plan(stage="minimise", seconds=seconds, half_width=run.margin / 4, futile=False)
+    for trial in evaluate(run, benches, [config], plan):
+        if trial.estimate is not None:
+            return Measured(
+                config=config, estimate=trial.estimate, fingerprint=trial.fingerprint, trial=trial.number, label=trial.label
+            )
+    return None
+
+
+def _runner_up(
+    winner: Measured, reduced: Config, best: Sequence[Measured], *, resolved: bool
+) -> Measured | None:
+    """The second finalist: the full winner if it could not be told from the reduced one at this noise, else the next
+    best program whose interval reaches the winner's estimate."""
+    if not resolved and reduced != winner.config:
+        return winner
+    for other in best:
+        if other.fingerprint != winner.fingerprint and not other.config.names >= reduced.names:
+            return other if other.estimate.high >= winner.estimate.gain else None
+    return None
+
+
+def _percent(change: Estimate) -> str:
+    low, mid, high = (100 * math.expm1(x) for x in (change.low, change.gain, change.high))
+    return f"{mid:+.2f} % ({low:+.2f} to {high:+.2f})"
+

@@ -1,0 +1,45 @@
+"""Stage 3, presets: published sets, and what was best for this program before, are always raced."""
+
+from __future__ import annotations
+
+from tuner.knobs import Config, applies
+from tuner.pipeline.bench import Benches
+from tuner.pipeline.context import Run
+from tuner.pipeline.evaluate import Plan, evaluate, measured
+from tuner.store.records import BaselineRecord, PresetsRecord, ProbeRecord
+
+__all__ = ["run_presets"]
+
+
+def run_presets(run: Run, benches: Benches) -> PresetsRecord:
+    """Race the presets that apply here. One that needs a knob which isn't live leaves by name."""
+    if run.budget.skips("presets"):
+        return PresetsRecord(measured=())
+    labels = _presets(run) | _known(run)
+    plan = Plan(stage="presets", seconds=run.budget.share_s("presets"), half_width=run.margin / 2)
+    trials = evaluate(run, benches, labels, plan, labels=labels)
+    return PresetsRecord(measured=tuple(measured(trials)))
+
+
+def _presets(run: Run) -> dict[Config, str]:
+    labels: dict[Config, str] = {}
+    for preset in run.space.presets:
+        reason = applies(preset.when, run.facts)
+        missing = sorted(set(preset.settings) - set(run.live))
+        if reason is None and missing:
+            reason = f"it sets {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not live here"
+        if reason is not None:
+            run.notice(f"preset {preset.name} is not raced: {reason}")
+            continue
+        labels.setdefault(Config.of(preset.settings), f"preset {preset.name}")
+    return labels
+
+
+def _known(run: Run) -> dict[Config, str]:
+    """The best configs that the index knows for this program here."""
+    if run.index is None:
+        return {}
+    program = run.record("baseline", BaselineRecord).program
+    environment = run.record("probe", ProbeRecord).environment
+    found = run.index.best_for(program, environment.key)
+    return {config: "best known" for config in found if config.names <= set(run.live)}

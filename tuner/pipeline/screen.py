@@ -1,0 +1,119 @@
+"""Stage 4, screen: flip each knob alone; what is inert, fails or computes wrong numbers leaves the space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tuner.knobs import DEFAULT, UNSET, Config, Knob, KnobStatus
+from tuner.pipeline.bench import Benches
+from tuner.pipeline.context import Run
+from tuner.pipeline.evaluate import Plan, evaluate, measured
+from tuner.protocol.failure import FailureClass
+from tuner.store.events import TrialFinished
+from tuner.store.records import BaselineRecord, ScreenRecord
+
+__all__ = ["run_screen"]
+
+# A value that alone costs more than this is not worth combining (log scale).
+_HOPELESS = 0.05
+
+
+def run_screen(run: Run, benches: Benches) -> ScreenRecord:
+    """Measure each live knob's values alone: first those of the option lane, together, then a session a value."""
+    knobs = run.live
+    share = run.budget.share_s("screen")
+    began = run.budget.now()
+    option = [c for k in knobs.values() if k.lane == "option" for c in _flips(k)]
+    environment = [c for k in knobs.values() if k.lane == "environment" for c in _flips(k)]
+    affordable, postponed = _affordable(run, environment, share, beside=len(option))
+    option_share = share * max(0.4, 1 - len(affordable) * _session_s(run) / share) if share > 0 else 0.0
+    trials = evaluate(run, benches, option, _plan(run, option_share))
+    left_s = max(0.0, share - (run.budget.now() - began))
+    trials += evaluate(run, benches, affordable, _plan(run, left_s))
+    live, left = _sort_out(run, knobs, {t.config: t for t in trials})
+    if postponed:
+        left += [
+            KnobStatus(
+                name=name,
+                status="skipped",
+                reason="each value needs a process of its own, and the budget has no room",
+                values=tuple(c.get(name) for c in postponed if name in c.names),
+            )
+            for name in dict.fromkeys(n for c in postponed for n in c.names)
+        ]
+    return ScreenRecord(flips=tuple(measured(trials)), live=live, left=tuple(left))
+
+
+def _flips(knob: Knob) -> list[Config]:
+    """The knob's values alone, together with the settings without which they have no meaning."""
+    return [Config.of({**knob.requires, knob.name: v}) for v in knob.values if v != UNSET]
+
+
+def _plan(run: Run, seconds: float) -> Plan:
+    return Plan(stage="screen", seconds=seconds, half_width=run.margin, guard=True)
+
+
+def _session_s(run: Run) -> float:
+    """What one more session costs: its start, its control's compile, its offset."""
+    baseline = run.record("baseline", BaselineRecord)
+    block_s = baseline.steps_per_block * baseline.control_ms / 1e3
+    return baseline.start_s + baseline.compile_s + 32 * block_s
+
+
+def _affordable(
+    run: Run, configs: Sequence[Config], share_s: float, *, beside: int
+) -> tuple[list[Config], list[Config]]:
+    """As many of the environment-lane flips as fit into the share, in the space's order, first values first."""
+    if "environment-lane knobs" in run.record("baseline", BaselineRecord).skipped:
+        return [], list(configs)
+    room = int(share_s * (0.6 if beside else 1.0) / max(_session_s(run), 1e-9))
+    done = [c for c in configs if c in run.trials]
+    ordered = done + [c for c in configs if c not in run.trials]
+    return ordered[: room + len(done)], ordered[room + len(done) :]
+
+
+def _sort_out(
+    run: Run, knobs: Mapping[str, Knob], trials: Mapping[Config, TrialFinished]
+) -> tuple[dict[str, tuple[str, ...]], list[KnobStatus]]:
+    """Which values stay; and for those that leave, why."""
+    control = run.trials[DEFAULT]
+    live: dict[str, tuple[str, ...]] = {}
+    left: list[KnobStatus] = []
+    for knob in knobs.values():
+        stay: list[str] = []
+        gone: dict[tuple[str, str], list[str]] = {}
+        programs: dict[str, str] = {}
+        for value in knob.values:
+            if value == UNSET:
+                continue
+            trial = trials.get(Config.of({**knob.requires, knob.name: value}))
+            if trial is None:
+                continue
+            why = _why_it_leaves(trial, control, programs)
+            if why is None:
+                stay.append(value)
+                programs.setdefault(trial.fingerprint, value)
+            else:
+                gone.setdefault(why, []).append(value)
+        left += [
+            KnobStatus(name=knob.name, status=status, reason=reason, values=tuple(values))
+            for (status, reason), values in gone.items()
+        ]
+        if stay:
+            live[knob.name] = (UNSET, *stay)
+    return live, left
+
+
+def _why_it_leaves(
+    trial: TrialFinished, control: TrialFinished, programs: Mapping[str, str]
+) -> tuple[str, str] | None:
+    if trial.failure is not None:
+        wrong = trial.failure.kind is FailureClass.WRONG_RESULT
+        return ("wrong" if wrong else "failed", f"{trial.failure.kind}: {trial.failure.message}")
+    if trial.fingerprint == control.fingerprint:
+        return ("inert", "compiles to the control's program, and a guard round saw no difference")
+    if trial.fingerprint in programs:
+        return ("inert", f"compiles to the same program as {programs[trial.fingerprint]!r}")
+    if trial.estimate is not None and trial.estimate.high < -_HOPELESS:
+        return ("slower", f"slower alone by more than {100 * _HOPELESS:.0f} %")
+    return None
