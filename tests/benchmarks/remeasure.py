@@ -1,0 +1,133 @@
+"""Re-measure an emitted env-file against the default, in fresh processes, sharing no code with the tuner.
+
+    python tests/benchmarks/remeasure.py workloads/nbody.py --env best.env --pairs 8 --out result.json
+
+Each process imports the workload, jits its step as a plain program would, runs warm-up steps, then times blocks of
+consecutive steps to the last output. Processes run one at a time, in random order within each pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+CHILD = r"""
+import importlib.util, json, sys, time
+import jax
+spec = importlib.util.spec_from_file_location("workload", sys.argv[1])
+module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)
+built = module.build()
+get = built.get if isinstance(built, dict) else lambda k, d=None: getattr(built, k, d)
+step, args = built if isinstance(built, tuple) else (get("step"), get("args"))
+carry = None if isinstance(built, tuple) else get("carry")
+step = step if hasattr(step, "lower") else jax.jit(step)
+args = list(args)
+shapes = lambda t: jax.tree.map(lambda x: (jax.numpy.shape(x), jax.numpy.result_type(x)), t)
+def advance(args):
+    out = step(*args)
+    outs = out if isinstance(out, tuple) else (out,)
+    n = carry
+    if n is None:
+        if shapes(out) == shapes(args[0]):
+            outs, n = (out,), 1
+        else:
+            n = 0
+            while n < min(len(outs), len(args)) and shapes(outs[n]) == shapes(args[n]):
+                n += 1
+    elif n == 1 and shapes(out) == shapes(args[0]):
+        outs = (out,)
+    return [*outs[:n], *args[n:]], out
+began = time.perf_counter()
+args, out = advance(args); jax.block_until_ready(out)
+first = time.perf_counter() - began
+target = float(sys.argv[2])
+for _ in range(3):
+    args, out = advance(args)
+jax.block_until_ready(out)
+began = time.perf_counter(); args, out = advance(args); jax.block_until_ready(out)
+steps = max(3, int(0.1 / (time.perf_counter() - began)))
+blocks, end = [], time.perf_counter() + target
+while time.perf_counter() < end or len(blocks) < 5:
+    began = time.perf_counter()
+    for _ in range(steps):
+        args, out = advance(args)
+    jax.block_until_ready(out)
+    blocks.append((time.perf_counter() - began) / steps)
+print("RESULT " + json.dumps({"blocks_ms": [1e3 * b for b in blocks], "first_step_s": first, "steps": steps,
+                              "device": jax.devices()[0].device_kind, "jax": jax.__version__}))
+"""
+
+
+def environment(path: Path) -> dict[str, str]:
+    """The variables of a raw env-file: NAME=value a line, `#` lines are comments."""
+    pairs = {}
+    for line in path.read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            pairs[name] = value
+    return pairs
+
+
+def measure(workload: Path, changes: dict[str, str], seconds: float) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(workload), str(seconds)],
+        env={**os.environ, **changes},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
+    if line is None:
+        raise SystemExit(f"the workload failed:\n{done.stderr[-2000:]}")
+    return dict(json.loads(line.removeprefix("RESULT ")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", type=Path)
+    parser.add_argument("--env", type=Path, required=True, help="raw env-file with the settings to check")
+    parser.add_argument("--against", type=Path, help="another raw env-file instead of the default")
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=2.0, help="timed seconds a process")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    forms = {
+        "default": environment(options.against) if options.against else {},
+        "tuned": environment(options.env),
+    }
+    order = random.Random(options.seed)
+    pairs = []
+    for _ in range(options.pairs):
+        names = list(forms)
+        order.shuffle(names)
+        pairs.append({name: measure(options.workload, forms[name], options.seconds) for name in names})
+    medians = {name: [statistics.median(p[name]["blocks_ms"]) for p in pairs] for name in forms}
+    ratios = [d / t for d, t in zip(medians["default"], medians["tuned"], strict=True)]
+    result = {
+        "workload": str(options.workload),
+        "environment": forms,
+        "machine": platform.platform(),
+        "speedup_median": statistics.median(ratios),
+        "speedup_pairs": ratios,
+        "default_ms": medians["default"],
+        "tuned_ms": medians["tuned"],
+        "pairs": pairs,
+    }
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(
+        f"speed-up {result['speedup_median']:.4f} (median of {len(ratios)} pairs, {min(ratios):.4f} to {max(ratios):.4f}); "
+        f"default {statistics.median(medians['default']):.3f} ms, tuned {statistics.median(medians['tuned']):.3f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()
