@@ -57,7 +57,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     numerics_steps = max(2, min(_NUMERICS_STEPS, int(_NUMERICS_S / max(step_s, 1e-9))))
     limits = _null_set(run, bench, numerics_steps)
     noise, control_s = _noise(run, bench, steps)
-    skipped = _plan(run, bench, steps * control_s)
+    reserve_s, skipped = _plan(run, bench, steps * control_s)
     smallest = resolution(noise.sd, 0.0, rounds=_CONFIRM_BLOCKS // 2, pairs=_CONFIRM_PAIRS)
     run.notice(f"smallest effect this budget can resolve: {100 * math.expm1(smallest):.2g} %")
     run.emit(
@@ -72,7 +72,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
             label="default",
         )
     )
-    return BaselineRecord(
+    record = BaselineRecord(
         program=bench.control.program,
         control_ms=1e3 * control_s,
         steps_per_block=steps,
@@ -86,8 +86,11 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
         tolerances=limits,
         numerics_steps=numerics_steps,
         carried=bench.loaded.carried,
+        reserve_s=reserve_s,
         skipped=skipped,
     )
+    run.plan(record)
+    return record
 
 
 def _calibrate(run: Run, bench: Bench, block_s: float) -> tuple[int, int]:
@@ -161,22 +164,19 @@ def _keep(run: Run, bench: Bench, reply: NumericsReply | Failure, replies: list[
         run.emit(NumericsCompared(session=bench.name, config=DEFAULT, purpose="null", reply=reply))
 
 
-def _plan(run: Run, bench: Bench, block_s: float) -> tuple[str, ...]:
-    """Reserve what confirm and seal need, and say which stages a short budget skips."""
+def _plan(run: Run, bench: Bench, block_s: float) -> tuple[float, tuple[str, ...]]:
+    """Seconds that confirm and seal need, and the stages that a short budget skips; it says so."""
     loaded = bench.loaded
     process_s = loaded.import_s + loaded.init_s + loaded.build_s + bench.control.lower_s + bench.control.compile_s
     pair_s = 2 * process_s + _CONFIRM_BLOCKS * block_s * 1.2
     reserve_s = _CONFIRM_PAIRS * pair_s + _SEAL_PROCESSES * process_s + _REPORT_S
-    run.budget.reserve(reserve_s)
-    needed_s = process_s + 2.0
-    if run.budget.left_s >= 4 * needed_s:
-        return ()
-    skipped = ["search", "presets", "environment-lane knobs"] if run.budget.left_s < needed_s else ["search", "presets"]
-    for stage in skipped:
-        run.budget.skip(stage)
-    minimum = run.budget.elapsed_s + reserve_s + 4 * needed_s
+    left_s = run.options.budget_s - run.budget.elapsed_s - reserve_s
+    if left_s >= 4 * process_s:
+        return reserve_s, ()
+    skipped = ("search", "presets", "environment-lane knobs") if left_s < process_s else ("search", "presets")
+    minimum_s = run.budget.elapsed_s + reserve_s + 4 * process_s
     run.notice(
         f"a budget of {run.options.budget_s:.0f} s is short for this step: the confirmation alone takes about "
-        f"{reserve_s:.0f} s. Skipped: {', '.join(skipped)}. Nothing is skipped from {minimum:.0f} s on"
+        f"{reserve_s:.0f} s. Skipped: {', '.join(skipped)}. From {minimum_s:.0f} s on nothing is skipped"
     )
-    return tuple(skipped)
+    return reserve_s, skipped

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, split, variant
+from tuner.machine import disturbed, readings
 from tuner.measure import Estimate, difference, estimate, judge, log_ratios, schedule
 from tuner.pipeline.context import Run
 from tuner.pipeline.launches import launch
@@ -47,6 +48,7 @@ class Bench:
         self.launch = launch(run, name, role=role, config=config)
         self.session: Session = run.factory(self.launch)
         self.offset: Estimate | None = None
+        self.last_control_s = math.nan
         self._closed = False
 
     @property
@@ -150,27 +152,32 @@ class Bench:
         """
         for attempt in range(_REDO + 1):
             arms = [Arm(id=h, steps=steps) for h in schedule(handles, control=CONTROL, rng=self.run.rng)]
-            before = self.run.conditions.sample() if self.run.conditions else {}
+            began = self._sample()
             entries = self.session.round(arms)
-            after = self.run.conditions.sample() if self.run.conditions else {}
+            ended = self._sample()
             blocks = tuple(e for e in entries if isinstance(e, Block))
             failures = {
                 a.id: e for a, e in zip(arms, entries, strict=True) if isinstance(e, Failure) and a.id != CONTROL
             }
-            disturbed = self.run.conditions.disturbed(before, after) if self.run.conditions else ""
+            trouble = disturbed(began, ended, self.run.calm) if ended else ""
             self.run.emit(
                 RoundTimed(
                     session=self.name,
                     stage=stage,
                     control=CONTROL,
                     blocks=blocks,
-                    conditions=after,
-                    disturbed=disturbed,
+                    conditions=readings(began, ended) if ended else {},
+                    disturbed=trouble,
                 )
             )
-            if not disturbed or attempt == _REDO:
+            if not trouble or attempt == _REDO:
                 break
+        controls = sorted(b.seconds / b.steps for b in blocks if b.id == CONTROL)
+        self.last_control_s = controls[len(controls) // 2]
         return log_ratios([b for b in blocks if b.id not in failures], CONTROL), failures
+
+    def _sample(self) -> dict[str, float]:
+        return self.run.conditions.sample() if self.run.conditions else {}
 
     def block(self, handle: str, *, steps: int, reset: bool = True) -> Block:
         """One block of one handle, outside any round: for calibration and alternation. Raises SessionEnded if it fails."""

@@ -68,7 +68,7 @@ class _Confirmation:
         for event in run.events:  # what an interrupted run has already confirmed
             if isinstance(event, PairTimed) and event.config in self.pairs:
                 self.pairs[event.config].append(event)
-        self.together = True
+        self.together = run.room_for(1 + len(self.measured))
 
     def run_all(self) -> ConfirmRecord:
         index = min((len(p) for p in self.pairs.values()), default=0)
@@ -125,28 +125,22 @@ class _Confirmation:
         )
 
     def _pair(self, index: int) -> None:
-        """One fresh process each for the default and every finalist, compiled one after another, timed in alternation."""
+        """One fresh process each for the default and every finalist, in random order.
+
+        They live together and alternate where the device has room, else each is timed alone.
+        """
         arms = [DEFAULT, *self.alive]
         self.run.rng.shuffle(arms)  # type: ignore[arg-type]
-        sessions = {c: self._fresh(c, index) for c in arms}
-        try:
-            self._start(sessions)
-            prints = self._compile(sessions)
-            if index == 0:
-                self._gate(sessions)
-            rows = self._alternate({c: s for c, s in sessions.items() if c not in self.failures})
-        finally:
-            for session in sessions.values():
-                ended = session.ended
-                session.close()
-                self.run.emit(SessionClosed(session=session.launch.log.stem, failure=ended))
+        rows: dict[Config, list[float]] = {}
+        prints: dict[Config, str] = {}
+        for group in [arms] if self.together else [[c] for c in arms]:
+            self._group({c: self._fresh(c, index) for c in group}, rows, prints, gate=index == 0)
         for config in [c for c in self.alive if c not in self.failures]:
-            ratios = [math.log(a / b) for a, b in zip(rows[config], rows[DEFAULT], strict=True)]
             self.run.emit(
                 event := PairTimed(
                     index=index,
                     config=config,
-                    log_ratio=median(ratios),
+                    log_ratio=self._log_ratio(rows[config], rows[DEFAULT]),
                     control_ms=1e3 * median(rows[DEFAULT]),
                     finalist_ms=1e3 * median(rows[config]),
                     fingerprint=prints[config],
@@ -155,6 +149,28 @@ class _Confirmation:
             )
             self.pairs[config].append(event)
         self.alive = [c for c in self.alive if c not in self.failures]
+
+    def _log_ratio(self, finalist: list[float], default: list[float]) -> float:
+        """Paired by turn where both lived together, so that drift cancels; else of the medians."""
+        if self.together:
+            return median(math.log(a / b) for a, b in zip(finalist, default, strict=True))
+        return math.log(median(finalist) / median(default))
+
+    def _group(
+        self, sessions: dict[Config, Session], rows: dict[Config, list[float]], prints: dict[Config, str], *, gate: bool
+    ) -> None:
+        """Start, compile one after another, check, time in alternation, end."""
+        try:
+            self._start(sessions)
+            prints |= self._compile(sessions)
+            if gate:
+                self._gate(sessions)
+            rows |= self._alternate({c: s for c, s in sessions.items() if c not in self.failures})
+        finally:
+            for session in sessions.values():
+                ended = session.ended
+                session.close()
+                self.run.emit(SessionClosed(session=session.launch.log.stem, failure=ended))
 
     def _fresh(self, config: Config, index: int) -> Session:
         name = f"confirm-{index}-{'default' if config == DEFAULT else config.key[:8]}"

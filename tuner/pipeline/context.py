@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from tuner.errors import TunerError
-from tuner.knobs import Config, Knob, SearchSpace
-from tuner.machine import Conditions
+from tuner.knobs import DEFAULT, Config, Facts, Knob, SearchSpace
+from tuner.machine import Conditions, Device, Host
 from tuner.measure import Estimate
 from tuner.pipeline.budget import Budget
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.workload_file import WorkloadFile
 from tuner.report.listener import Listener, Status
-from tuner.session import SessionFactory
-from tuner.store.events import AnyEvent, Notice, OffsetMeasured, SessionStarted, StageFinished, TrialFinished
+from tuner.protocol.messages import Loaded
+from tuner.session import Deadlines, SessionFactory
+from tuner.store.events import (
+    AnyEvent,
+    CandidateCompiled,
+    Notice,
+    OffsetMeasured,
+    RoundTimed,
+    SessionStarted,
+    StageFinished,
+    TrialFinished,
+)
 from tuner.store.folder import RunFolder
 from tuner.store.index import Index
 from tuner.store.log import EventLog
-from tuner.store.records import ProbeRecord, ScreenRecord, StageRecord
+from tuner.store.study import mirror
+from tuner.store.records import BaselineRecord, ProbeRecord, ScreenRecord, StageRecord
 
 __all__ = ["Run"]
 
@@ -43,9 +53,12 @@ class Run:
         held: Config,
         workload_knobs: Mapping[str, str | int | float | bool],
         inherited: Mapping[str, str],
+        devices: Sequence[Device],
+        host: Host,
         folder: RunFolder,
         log: EventLog,
-        index: Index | None,
+        index: Index,
+        database: str,
         listener: Listener,
         factory: SessionFactory,
         conditions: Conditions | None,
@@ -57,9 +70,12 @@ class Run:
         self.held = held
         self.workload_knobs = workload_knobs
         self.inherited = inherited
+        self.devices = devices
+        self.host = host
         self.folder = folder
         self.log = log
         self.index = index
+        self.database = database
         self.listener = listener
         self.factory = factory
         self.conditions = conditions
@@ -69,6 +85,8 @@ class Run:
         self.trials: dict[Config, TrialFinished] = {}
         self.offsets: dict[Config, Estimate] = {}
         self.sessions_started = 0
+        self.calm: dict[str, float] = {}
+        self._clock = clock
         self.budget = Budget(options.budget_s, clock=clock)
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -92,6 +110,8 @@ class Run:
             self.offsets[event.config] = event.estimate
         elif isinstance(event, SessionStarted):
             self.sessions_started += 1
+        elif isinstance(event, RoundTimed) and event.stage == "baseline" and event.conditions and not self.calm:
+            self.calm = event.conditions
 
     def notice(self, text: str) -> None:
         """Tell the user something, once."""
@@ -111,14 +131,18 @@ class Run:
             )
         )
 
-    def index_events(self, events: Iterable[AnyEvent]) -> None:
-        """Write `events` to the SQL index. The log has them already, so trouble there is a notice, not an end."""
-        if self.index is None:
-            return
-        try:
-            self.index.record(self.folder.id, list(events))
-        except TunerError as error:
-            self.notice(f"the index could not be written ({error.what}); the event log has everything")
+    def publish(self) -> None:
+        """Bring the SQL index and the Optuna study up to date. The log has everything, so trouble is only a notice."""
+        for trouble in (self.index.record(self.events), mirror(self.database, self.events)):
+            if trouble:
+                self.notice(trouble)
+
+    def resume(self) -> None:
+        """Go on from what was remembered: the seconds that finished stages took are spent."""
+        spent = sum(e.seconds for e in self.events if isinstance(e, StageFinished))
+        self.budget = Budget(self.options.budget_s, clock=self._clock, spent_s=spent)
+        if "baseline" in self.records:
+            self.plan(self.record("baseline", BaselineRecord))
 
     # -- what was found ----------------------------------------------------------------------------------------------
 
@@ -139,6 +163,51 @@ class Run:
             if trial.fingerprint == fingerprint and trial.estimate is not None and trial.shared_with < 0:
                 return trial
         return None
+
+    def plan(self, baseline: BaselineRecord) -> None:
+        """Take what the baseline reserved and skipped into the budget."""
+        self.budget.reserve(baseline.reserve_s)
+        for stage in baseline.skipped:
+            self.budget.skip(stage)
+
+    @property
+    def loaded(self) -> Loaded:
+        """What the home session found when it first started."""
+        return next(e.loaded for e in self.events if isinstance(e, SessionStarted))
+
+    @property
+    def facts(self) -> Facts:
+        """What knobs' and presets' `when` is held against."""
+        loaded = self.loaded
+        return Facts(
+            platform=loaded.platform,
+            device_count=loaded.device_count,
+            capability=next((d.capability for d in self.devices if d.capability), None),
+            jax=loaded.versions["jax"],
+        )
+
+    @property
+    def deadlines(self) -> Deadlines:
+        """How long each phase of a session may take, by the control's own times as far as they are known."""
+        limits = Deadlines()
+        for event in self.events:
+            if isinstance(event, SessionStarted) and event.role == "home":
+                loaded = event.loaded
+                limits = limits.with_control(load_s=loaded.import_s + loaded.init_s + loaded.build_s)
+            elif isinstance(event, CandidateCompiled) and event.config == DEFAULT:
+                limits = limits.with_control(compile_s=event.compiled.lower_s + event.compiled.compile_s)
+        if "baseline" in self.records:
+            limits = limits.with_control(step_s=self.record("baseline", BaselineRecord).control_ms / 1e3)
+        return limits
+
+    def room_for(self, sessions: int) -> bool:
+        """True if the device's memory holds `sessions` states and steps at once (always on a CPU)."""
+        loaded = self.loaded
+        if loaded.device_memory_bytes is None:
+            return True
+        step = self.record("baseline", BaselineRecord).peak_bytes or 0
+        # The step's own peak counts its arguments once; the runtime and its libraries take about a gigabyte more.
+        return sessions * (max(step, loaded.input_bytes) + loaded.input_bytes + 2**30) < 0.9 * loaded.device_memory_bytes
 
     @property
     def margin(self) -> float:

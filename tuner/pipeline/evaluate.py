@@ -65,6 +65,7 @@ def evaluate(
         waiting = sum(len(m) + 1 for m in list(dict(sorted(groups.items(), key=lambda g: len(g[0]))).values())[index:])
         share = msgspec.structs.replace(plan, seconds=left * (len(members) + 1) / waiting)
         _Batch(run, benches, environment, members, share, labels or {}).run_all()
+        run.publish()
     return [run.trials[c] for c in wanted if c in run.trials]
 
 

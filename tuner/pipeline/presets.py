@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuner.errors import StoreError
 from tuner.knobs import Config, applies
 from tuner.pipeline.bench import Benches
 from tuner.pipeline.context import Run
@@ -37,9 +38,11 @@ def _presets(run: Run) -> dict[Config, str]:
 
 def _known(run: Run) -> dict[Config, str]:
     """The best configs that the index knows for this program here."""
-    if run.index is None:
-        return {}
     program = run.record("baseline", BaselineRecord).program
     environment = run.record("probe", ProbeRecord).environment
-    found = run.index.best_for(program, environment.key)
-    return {config: "best known" for config in found if config.names <= set(run.live)}
+    try:
+        found = run.index.best_for(program, environment.key)
+    except StoreError as error:
+        run.notice(f"earlier results could not be looked up: {error.what}")
+        return {}
+    return {k.config: f"best of {k.run}" for k in found if k.config.names <= set(run.live)}

@@ -1,0 +1,119 @@
+"""A whole `tune` on a FakeMachine, in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tuner.pipeline.options import RunOptions
+from tuner.pipeline.run import Outcome, tune
+from tuner.session import FakeMachine
+
+SPACE = """
+version = 1
+
+[[knob]]
+name = "xla_good"
+carrier = "xla_flag"
+type = "bool"
+values = ["unset", "true"]
+lane = "option"
+acts_on = "hlo"
+why = "made up: faster"
+source = "test"
+
+[[knob]]
+name = "xla_bad"
+carrier = "xla_flag"
+type = "bool"
+values = ["unset", "true"]
+lane = "option"
+acts_on = "hlo"
+why = "made up: slower"
+source = "test"
+
+[[knob]]
+name = "xla_inert"
+carrier = "xla_flag"
+type = "bool"
+values = ["unset", "true"]
+lane = "option"
+acts_on = "codegen"
+why = "made up: does nothing"
+source = "test"
+
+[[knob]]
+name = "xla_breaks"
+carrier = "xla_flag"
+type = "enum"
+values = ["unset", "A", "B"]
+lane = "option"
+acts_on = "hlo"
+why = "made up: fails or computes wrong numbers"
+source = "test"
+
+[[knob]]
+name = "FAKE_VARIABLE"
+carrier = "env"
+type = "string"
+values = ["unset", "1", ""]
+lane = "environment"
+acts_on = "runtime"
+why = "made up: an environment variable"
+source = "test"
+
+[[knob]]
+name = "xla_removed_no_such"
+carrier = "xla_flag"
+type = "bool"
+values = ["unset", "true"]
+lane = "option"
+acts_on = "hlo"
+why = "made up: no compiler has it"
+source = "test"
+
+[[preset]]
+name = "published"
+settings = { xla_bad = "true", xla_good = "true" }
+source = "test"
+"""
+
+Tune = Callable[..., Outcome]
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    path = tmp_path / "made_up.toml"
+    path.write_text(SPACE)
+    return path
+
+
+@pytest.fixture
+def options(tmp_path: Path, space: Path) -> RunOptions:
+    workload = tmp_path / "workload.py"
+    workload.write_text("def build():\n    raise RuntimeError('never executed: the machine is made up')\n")
+    return RunOptions(
+        workload=workload,
+        spaces=(str(space),),
+        platform="cpu",
+        store=str(tmp_path / "store"),
+        command=("tune", "workload.py"),
+    )
+
+
+@pytest.fixture
+def tune_on(options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
+    """`tune_on(machine, **changes)` runs the whole pipeline on `machine` with the fixture's options changed."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # the device lock of this test alone
+
+    def call(machine: FakeMachine, **changes: object) -> Outcome:
+        return tune(
+            msgspec.structs.replace(options, **changes),  # type: ignore[arg-type]
+            factory=machine.factory,
+            clock=machine.now,
+        )
+
+    return call

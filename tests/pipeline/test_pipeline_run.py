@@ -1,0 +1,208 @@
+"""The nine stages together, on made-up machines."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import Interrupted
+from tuner.knobs import Config
+from tuner.measure import Verdict
+from tuner.protocol.failure import FailureClass
+from tuner.session import FakeMachine
+from tuner.store import read
+from tuner.store.events import Interruption, Notice, RoundTimed, SessionStarted, StageFinished, TrialFinished
+from tuner.store.records import ConfirmRecord, MinimiseRecord, ProbeRecord, ScreenRecord
+
+GOOD = ("xla_good", "true")
+BAD = ("xla_bad", "true")
+
+
+def record(outcome, kind):
+    return next(e.record for e in outcome.events if isinstance(e, StageFinished) and isinstance(e.record, kind))
+
+
+def trials(outcome) -> dict[Config, TrialFinished]:
+    return {e.config: e for e in outcome.events if isinstance(e, TrialFinished)}
+
+
+def test_a_real_gain_is_found_confirmed_and_cut_to_the_one_setting(tune_on):
+    machine = FakeMachine(effects={GOOD: -0.05, BAD: 0.03}, inert=["xla_inert"])
+    outcome = tune_on(machine)
+    confirmed = record(outcome, ConfirmRecord)
+    assert confirmed.verdict is Verdict.FASTER
+    assert confirmed.chosen == Config.of({"xla_good": "true"})
+    assert confirmed.estimate.low < 0.05 < confirmed.estimate.high
+    assert confirmed.pairs >= 6
+    assert record(outcome, MinimiseRecord).effects[0].estimate.gain == pytest.approx(0.05, abs=0.01)
+    assert outcome.exit_code == 0
+
+
+def test_no_gain_keeps_the_defaults_and_is_a_success(tune_on):
+    machine = FakeMachine(effects={GOOD: 0.02, BAD: 0.03}, inert=["xla_inert"])
+    outcome = tune_on(machine)
+    confirmed = record(outcome, ConfirmRecord)
+    assert confirmed.verdict in (Verdict.SAME, Verdict.UNCLEAR)
+    assert confirmed.chosen == Config()
+    assert outcome.exit_code == 0
+
+
+def test_require_gain_turns_no_gain_into_exit_4(tune_on):
+    assert tune_on(FakeMachine(), require_gain=True).exit_code == 4
+
+
+def test_removed_flags_cost_no_trial(tune_on):
+    outcome = tune_on(FakeMachine())
+    left = {s.name: s.status for s in record(outcome, ProbeRecord).left}
+    assert left["xla_removed_no_such"] == "unsupported"
+    assert not any("xla_removed_no_such" in c.names for c in trials(outcome))
+
+
+def test_an_inert_knob_leaves_and_a_hidden_effect_survives_the_guard_round(tune_on):
+    machine = FakeMachine(effects={("xla_inert", "true"): -0.3}, inert=["xla_inert"])
+    outcome = tune_on(machine)
+    assert record(outcome, ConfirmRecord).chosen == Config.of({"xla_inert": "true"})
+    quiet = tune_on(FakeMachine(inert=["xla_inert"], seed=1), fresh=True)
+    left = {s.name: s.status for s in record(quiet, ScreenRecord).left}
+    assert left["xla_inert"] == "inert"
+
+
+def test_failures_and_wrong_numbers_are_data(tune_on):
+    machine = FakeMachine(
+        effects={("xla_breaks", "B"): -0.2, GOOD: -0.04},
+        failures={("xla_breaks", "A"): FailureClass.CRASH},
+        wrong={("xla_breaks", "B"): 0.01},
+    )
+    outcome = tune_on(machine)
+    by_config = trials(outcome)
+    assert by_config[Config.of({"xla_breaks": "A"})].failure.kind is FailureClass.CRASH
+    assert by_config[Config.of({"xla_breaks": "B"})].failure.kind is FailureClass.WRONG_RESULT
+    assert record(outcome, ConfirmRecord).chosen == Config.of({"xla_good": "true"})
+
+
+def test_an_environment_setting_is_found_through_its_offset(tune_on):
+    machine = FakeMachine(effects={("FAKE_VARIABLE", ""): -0.06})
+    outcome = tune_on(machine)
+    confirmed = record(outcome, ConfirmRecord)
+    assert confirmed.chosen == Config.of({"FAKE_VARIABLE": ""})
+    assert "FAKE_VARIABLE=\n" in Path(outcome.files["env"]).read_text()
+
+
+def test_a_gain_that_the_environment_form_cannot_carry_is_a_lane_mismatch(tune_on):
+    machine = FakeMachine(effects={GOOD: -0.1}, environment_ignored=["xla_good"])
+    outcome = tune_on(machine)
+    confirmed = record(outcome, ConfirmRecord)
+    assert confirmed.chosen == Config()
+    assert confirmed.finalists[0].failure.kind is FailureClass.LANE_MISMATCH
+
+
+def test_an_interrupted_run_goes_on_and_measures_nothing_twice(tune_on, options):
+    machine = FakeMachine(effects={GOOD: -0.05}, inert=["xla_inert"])
+
+    class Stop(KeyboardInterrupt):
+        pass
+
+    calls = 0
+    plain = machine.factory
+
+    def stopping(launch):
+        nonlocal calls
+        session = plain(launch)
+        whole = session.round
+
+        def round_(arms, *, reset=True):
+            nonlocal calls
+            calls += 1
+            if calls == 150:
+                raise Stop
+            return whole(arms, reset=reset)
+
+        session.round = round_
+        return session
+
+    machine.factory = stopping
+    with pytest.raises(Interrupted) as stopped:
+        tune_on(machine)
+    assert "tune workload.py" in stopped.value.next
+    assert not machine.living
+    machine.factory = plain
+    outcome = tune_on(machine)
+    numbers = [e.number for e in outcome.events if isinstance(e, TrialFinished)]
+    assert len(numbers) == len(set(numbers))
+    configs = [e.config for e in outcome.events if isinstance(e, TrialFinished)]
+    assert len(configs) == len(set(configs))
+    assert sum(isinstance(e, Interruption) for e in outcome.events) == 1
+    stages = [e.stage for e in outcome.events if isinstance(e, StageFinished)]
+    assert len(stages) == len(set(stages)) == 9
+    assert record(outcome, ConfirmRecord).verdict is Verdict.FASTER
+
+
+def test_a_finished_run_answers_at_once_and_fresh_starts_another(tune_on):
+    machine = FakeMachine(effects={GOOD: -0.05})
+    first = tune_on(machine)
+    sessions = len(machine.sessions)
+    again = tune_on(machine)
+    assert again.run == first.run
+    assert len(machine.sessions) == sessions
+    assert tune_on(machine, fresh=True).run != first.run
+
+
+def test_a_held_knob_is_in_the_default_too_and_is_not_searched(tune_on):
+    machine = FakeMachine(effects={GOOD: -0.05, ("FAKE_VARIABLE", "1"): -0.5})
+    outcome = tune_on(machine, hold={"FAKE_VARIABLE": "1"})
+    assert record(outcome, ConfirmRecord).estimate.gain == pytest.approx(0.05, abs=0.02)
+    assert not any("FAKE_VARIABLE" in c.names for c in trials(outcome))
+    assert "FAKE_VARIABLE=1\n" in Path(outcome.files["env"]).read_text()
+
+
+def test_a_short_budget_says_what_it_skips_and_still_confirms(tune_on):
+    machine = FakeMachine(effects={GOOD: -0.05}, start_s=10.0, compile_s=10.0)
+    outcome = tune_on(machine, budget_s=60.0)
+    assert any("Skipped: search" in e.text for e in outcome.events if isinstance(e, Notice))
+    assert record(outcome, ConfirmRecord).verdict is Verdict.FASTER
+
+
+def test_the_budget_is_kept(tune_on):
+    machine = FakeMachine(effects={GOOD: -0.02, BAD: 0.01}, round_noise=0.02)
+    tune_on(machine, budget_s=600.0)
+    assert machine.now() < 660.0
+
+
+def test_allow_numerics_admits_only_declared_knobs(tune_on, space):
+    space.write_text(space.read_text().replace('name = "xla_breaks"', 'name = "xla_breaks"\nrisk = "numerics"'))
+    machine = FakeMachine(effects={("xla_breaks", "B"): -0.2}, wrong={("xla_breaks", "B"): 0.001})
+    assert record(tune_on(machine), ConfirmRecord).chosen == Config()
+    allowed = tune_on(machine, allow=frozenset({"numerics"}))
+    assert record(allowed, ConfirmRecord).chosen == Config.of({"xla_breaks": "B"})
+
+
+def test_nothing_is_timed_while_another_session_compiles(tune_on):
+    """The order of events is the order of the machine's work: no round falls between a start and its compile."""
+    outcome = tune_on(FakeMachine(effects={GOOD: -0.05}))
+    waiting = None
+    for event in outcome.events:
+        if isinstance(event, SessionStarted):
+            waiting = event.session
+        elif isinstance(event, RoundTimed):
+            assert waiting is None or event.session == waiting or event.stage in ("offset", "confirm")
+            waiting = None
+
+
+def test_every_event_is_on_the_disk_and_the_study_can_be_opened(tune_on, options):
+    outcome = tune_on(FakeMachine(effects={GOOD: -0.05}))
+    assert [type(e) for e in read(outcome.folder / "events.jsonl")] == [type(e) for e in outcome.events]
+    import optuna
+
+    study = optuna.load_study(study_name=outcome.run, storage=f"sqlite:///{options.store}/tuner.db")
+    assert len(study.trials) == len(trials(outcome))
+    assert math.isclose(study.best_value, min(t.value for t in trials(outcome).values() if t.value is not None))
+
+
+def test_best_json_tells_settings_and_compile_options(tune_on):
+    outcome = tune_on(FakeMachine(effects={GOOD: -0.05}))
+    best = json.loads(Path(outcome.files["json"]).read_text())
+    assert best["settings"] == {"xla_good": "true"}
+    assert best["compiler_options"] == {"xla_good": True}
