@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 import msgspec
 
-__all__ = ["Estimate", "Verdict"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Estimate", "Gains", "Tolerance", "Verdict"]
+
+# Gains of one arm, one a round or one a pair of processes; NaN where the arm was absent.
+Gains: TypeAlias = Union[Sequence[float], "NDArray[np.float64]"]
 
 
 class Verdict(StrEnum):
@@ -36,3 +45,12 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def speedup(self) -> float:
         return math.exp(self.gain)
+
+
+class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
+    """The numerics gate's limits for one output leaf after `steps` steps, from the null set."""
+
+    path: str
+    steps: int
+    l2: float
+    slope: float

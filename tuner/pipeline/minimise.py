@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
@@ -56,6 +56,8 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
         subsets = [Config(s) for n in range(1, len(core)) for s in itertools.combinations(core.settings, n)]
         losses = _against(run, benches, core, subsets, seconds / 2)
         reduced, resolved = smallest_not_inferior(losses, full=core, allowed=allowed)
+        if not resolved:
+            reduced = _leanest_plausible(losses, core, allowed)
         for name in sorted(core.names - reduced.names):
             dropped[name] = f"without {'it' if len(core) - len(reduced) == 1 else 'these'} the gain changes by " + _percent(
                 losses[reduced]
@@ -163,13 +165,19 @@ def _as_measured(run: Run, benches: Benches, config: Config, seconds: float) -> 
     return None
 
 
+def _leanest_plausible(losses: Mapping[Config, Estimate], full: Config, allowed: float) -> Config:
+    """Where this noise can't tell: the fewest settings that may well do. The full winner is confirmed beside it."""
+    plausible = [c for c, loss in losses.items() if loss.high >= -allowed]
+    return min(plausible, key=lambda c: (len(c), -losses[c].gain), default=full)
+
+
 def _runner_up(
     winner: Measured, reduced: Config, best: Sequence[Measured], *, resolved: bool
 ) -> Measured | None:
     """The second finalist: the full winner if it could not be told from the reduced one at this noise, else the next
     best program whose interval reaches the winner's estimate."""
     if not resolved and reduced != winner.config:
-        return winner
+        return winner  # confirm picks the shorter one unless the full one is better by the margin
     for other in best:
         if other.fingerprint != winner.fingerprint and not other.config.names >= reduced.names:
             return other if other.estimate.high >= winner.estimate.gain else None

@@ -45,7 +45,7 @@ def op_of(request: object) -> str:
 def to_json(value: Any) -> Any:
     """`value` (dataclass, tuple, dict, enum, scalar) as plain JSON values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {_json_name(f): to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -101,7 +101,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
 def _dataclass(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise ProtocolError(f"{where}: expected an object, got {type(value).__name__}")
-    fields = {f.name: f for f in dataclasses.fields(kind)}
+    fields = {_json_name(f): f for f in dataclasses.fields(kind)}
     if unknown := value.keys() - fields.keys():
         raise ProtocolError(f"{where}: unknown field {', '.join(sorted(unknown))}")
     required = {
@@ -110,7 +110,12 @@ def _dataclass(kind: Any, value: Any, where: str) -> Any:
     if missing := required - value.keys():
         raise ProtocolError(f"{where}: missing field {', '.join(sorted(missing))}")
     hints = _hints(kind)
-    return kind(**{n: _convert(hints[n], v, f"{where}.{n}") for n, v in value.items()})
+    return kind(**{fields[n].name: _convert(hints[fields[n].name], v, f"{where}.{n}") for n, v in value.items()})
+
+
+def _json_name(field: dataclasses.Field[Any]) -> str:
+    """A request's own `id` has another name in JSON: the envelope's ``"id"`` stands beside it."""
+    return str(field.metadata.get("json", field.name))
 
 
 def _union(args: tuple[Any, ...], value: Any, where: str) -> Any:

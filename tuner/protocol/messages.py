@@ -45,6 +45,9 @@ PROTOCOL = 1
 
 OptionValue = bool | int | float | str
 
+# In a request's JSON, "id" is the request's number: a handle that stands beside it is called "handle".
+_HANDLE = {"json": "handle"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
@@ -210,7 +213,7 @@ class Numerics:
     `nudge`: move every floating input leaf by one unit in the last place first (null set).
     """
 
-    id: str
+    id: str = field(metadata=_HANDLE)
     steps: int
     reference: str
     save: bool = False
@@ -224,6 +227,7 @@ class LeafStats:
     `l2`: ‖c − r‖ / ‖r‖ over finite entries. `slope`: largest |⟨c − r, r⟩| / ‖r‖² over all slices along all axes,
     slices with norm below the leaf's RMS slice norm measured against that. `masks_equal`: NaN, +inf and -inf sit at
     the same places. Both numbers are 0.0 for equal integer leaves; for unequal ones `l2` is the share that differs.
+    `shape`: the leaf's, () for a scalar and where it wasn't told.
     """
 
     path: str
@@ -233,6 +237,7 @@ class LeafStats:
     l2: float
     slope: float
     masks_equal: bool
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +270,7 @@ class PgleReply:
 class Profile:
     """Trace `steps` steps of `id` into `folder` (XProf/TensorBoard layout)."""
 
-    id: str
+    id: str = field(metadata=_HANDLE)
     steps: int
     folder: str
 

@@ -8,7 +8,7 @@ from tuner.knobs.config import Config
 from tuner.knobs.knob import Knob
 from tuner.knobs.status import KnobStatus
 from tuner.machine.environment import Environment
-from tuner.measure.types import Estimate, Verdict
+from tuner.measure.types import Estimate, Tolerance, Verdict
 from tuner.protocol.failure import Failure
 
 __all__ = [
@@ -39,15 +39,6 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
 
 
-class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
-    """The numerics gate's limits for one output leaf after `steps` steps, from the null set."""
-
-    path: str
-    steps: int
-    l2: float
-    slope: float
-
-
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """What one kept setting does by itself: the gain lost when only it is dropped from the winner."""
 
@@ -72,7 +63,8 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
 class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     """`steps_per_block`: k. `noise`: standard deviation of one round's control-to-control log ratio.
 
-    `resolution`: smallest gain the budget can resolve. `steps_discarded`: steps until the times were steady.
+    `resolution`: smallest gain the budget can resolve. `reserve_s`: what confirm and seal need.
+    `skipped`: stages that the budget has no room for. `steps_discarded`: steps until the times were steady.
     """
 
     program: str
@@ -88,6 +80,7 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     tolerances: tuple[Tolerance, ...]
     numerics_steps: int
     carried: tuple[str, ...]
+    reserve_s: float
     skipped: tuple[str, ...]
 
 

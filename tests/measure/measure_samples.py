@@ -1,0 +1,39 @@
+"""Made-up measurements whose truth is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.measure.types import Estimate
+
+NOISES = ("normal", "t3", "stalls", "skewed")
+
+
+def noise(
+    rng: np.random.Generator, shape: tuple[int, ...], kind: str, *, autocorrelation: float = 0.0
+) -> NDArray[np.float64]:
+    """Noise around 0 of about unit size; AR(1) along the last axis. "stalls": every twentieth value is 10 times off."""
+    longer = (*shape[:-1], shape[-1] + 20)
+    match kind:
+        case "normal":
+            fresh = rng.standard_normal(longer)
+        case "t3":
+            fresh = rng.standard_t(3, longer)
+        case "stalls":
+            fresh = rng.standard_normal(longer) * np.where(rng.random(longer) < 0.05, 10.0, 1.0)
+        case "skewed":  # a difference of two skewed times is symmetric, as in a round
+            fresh = rng.standard_exponential(longer) ** 2 - rng.standard_exponential(longer) ** 2
+        case _:
+            raise ValueError(kind)
+    for i in range(1, longer[-1]):
+        fresh[..., i] += autocorrelation * fresh[..., i - 1]
+    return fresh[..., 20:]
+
+
+def known(gain: float, half: float, **changes: Any) -> Estimate:
+    """An estimate with the interval gain ± half."""
+    fields = {"gain": gain, "se": half / 2, "low": gain - half, "high": gain + half, "n": 12}
+    return Estimate(**(fields | changes))

@@ -1,0 +1,502 @@
+"""Event lists as runs leave them: ended `faster`, `same` or `unclear`, interrupted, or with everything failed."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from tuner.knobs.config import DEFAULT, Config
+from tuner.knobs.knob import Knob
+from tuner.knobs.status import KnobStatus
+from tuner.machine.environment import Environment
+from tuner.measure.types import Estimate, Verdict
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Block, Compiled, LeafStats, Loaded, NumericsReply
+from tuner.store.events import (
+    AnyEvent,
+    CandidateCompiled,
+    Interruption,
+    Notice,
+    NumericsCompared,
+    OffsetMeasured,
+    PairTimed,
+    RoundTimed,
+    RunFinished,
+    RunStarted,
+    SessionClosed,
+    SessionStarted,
+    StageFinished,
+    TrialFinished,
+)
+from tuner.store.records import (
+    BaselineRecord,
+    ConfirmRecord,
+    Effect,
+    Finalist,
+    Measured,
+    MinimiseRecord,
+    PresetsRecord,
+    ProbeRecord,
+    ReportRecord,
+    ScreenRecord,
+    SealRecord,
+    SearchRecord,
+    StageRecord,
+    Tolerance,
+)
+
+__all__ = ["FILES", "SCENARIOS", "all_failed", "estimate", "failing", "faster", "interrupted", "same", "unclear"]
+
+RUN = "nbody-3f9ac2d17b04"
+FOLDER = f".tuner/runs/{RUN}"
+FILES = {
+    "env": f"{FOLDER}/bundle/best.env",
+    "shell": f"{FOLDER}/bundle/best.sh",
+    "json": f"{FOLDER}/bundle/best.json",
+    "events": f"{FOLDER}/events.jsonl",
+    "table": f"{FOLDER}/results.csv",
+    "bundle": f"{FOLDER}/bundle",
+}
+MATH = "xla_cpu_enable_platform_dependent_math"
+SPLIT = "xla_cpu_parallel_codegen_split_count"
+MALLOC = "MALLOC_ARENA_MAX"
+PASSES = "xla_disable_hlo_passes"
+ISA = "xla_cpu_max_isa"
+
+
+def estimate(speedup: float, half: float, *, n: int = 24) -> Estimate:
+    """A speed-up with an interval of about ± `half` (as a ratio); infinite `half` is one that can't be computed."""
+    gain = math.log(speedup)
+    return Estimate(gain=gain, se=half / 2, low=gain - half / speedup, high=gain + half / speedup, n=n)
+
+
+def knob(name: str, values: tuple[str, ...], **fields: object) -> Knob:
+    """A knob with the fields that don't matter filled in."""
+    given = {"carrier": "xla_flag", "type": "bool", "lane": "option", "acts_on": "codegen", "group": "codegen"}
+    told = {"why": "changes what the compiler makes of a fusion", "source": "xla/debug_options_flags.cc"}
+    return msgspec.convert({"name": name, "values": values, **given, **told, **fields}, Knob)
+
+
+KNOBS = (
+    knob(MATH, ("unset", "false", "true"), acts_on="library", group="math", risk="numerics"),
+    knob(SPLIT, ("unset", "1", "8"), type="int"),
+    knob(PASSES, ("unset", "", "fusion"), type="list", acts_on="hlo", group="passes"),
+    knob(MALLOC, ("unset", "1", "2"), carrier="env", type="int", lane="environment", acts_on="runtime", group="memory"),
+)
+LEFT_AT_PROBE = (
+    KnobStatus(name="xla_cpu_enable_xnnpack", status="unsupported", reason="no such option in jaxlib 0.10.2"),
+    KnobStatus(name="xla_cpu_use_thunk_runtime", status="unsupported", reason="no such option in jaxlib 0.10.2"),
+    *(
+        KnobStatus(name=f"xla_gpu_{name}", status="inapplicable", reason="needs platform gpu, this is cpu")
+        for name in ("enable_triton_gemm", "graph_level", "autotune_level", "enable_latency_hiding_scheduler", "ftz")
+    ),
+    KnobStatus(name="NCCL_MAX_CTAS", status="pinned", reason="inherited as 8; --override NCCL_MAX_CTAS frees it"),
+    KnobStatus(name=SPLIT, status="renamed", reason="offered as xla_cpu_codegen_split_count, which is its older name"),
+)
+
+
+def failing(kind: FailureClass, message: str, **fields: object) -> Failure:
+    """A failure in the middle of compiling unless `fields` say else."""
+    return msgspec.convert({"kind": kind, "phase": "compile", "message": message, **fields}, Failure)
+
+
+class Log:
+    """Events with their sequence numbers and a clock of its own."""
+
+    def __init__(self) -> None:
+        self.events: list[AnyEvent] = []
+        self.now = 1_750_000_000.0
+        self.trials = 0
+        self.stage_began = self.now
+
+    def add(self, event: AnyEvent, *, after_s: float = 0.0) -> None:
+        self.now += after_s
+        self.events.append(msgspec.structs.replace(event, seq=len(self.events), time=self.now))
+
+    def session(self, name: str, *, role: str = "home", config: Config = DEFAULT, start_s: float = 2.0) -> None:
+        loaded = Loaded(
+            source="build",
+            step_name="step",
+            platform="cpu",
+            device_kind="cpu",
+            device_count=1,
+            process_count=1,
+            versions={"python": "3.11.9", "jax": "0.10.2", "jaxlib": "0.10.2", "numpy": "2.4.6", "zstandard": "no"},
+            devices=("TFRT_CPU_0",),
+            xla_flags="",
+            xla_flags_after="",
+            environ_changed={},
+            knobs_declared={},
+            carried=("state.x <- [0].x",),
+            inputs=("state.x f32[1024,3]",),
+            input_bytes=12288,
+            device_memory_bytes=None,
+            has_check=False,
+            work=None,
+            import_s=0.6,
+            init_s=0.1,
+            build_s=0.2,
+        )
+        event = SessionStarted(session=name, role=role, config=config, env={}, loaded=loaded, start_s=start_s)
+        self.add(event, after_s=start_s)
+
+    def compiled(self, session: str, config: Config, fingerprint: str) -> None:
+        made = Compiled(
+            id=config.key,
+            program="b" * 16,
+            code=fingerprint,
+            code_covers="hlo+codegen",
+            lower_s=0.05,
+            compile_s=0.6,
+            peak_bytes=1_610_612_736,
+            collectives={"all-reduce": 2},
+        )
+        self.add(
+            CandidateCompiled(session=session, config=config, compiled=made, fingerprint=fingerprint), after_s=0.65
+        )
+
+    def round(self, session: str, stage: str, milliseconds: dict[str, float]) -> None:
+        blocks = tuple(
+            Block(id=handle, steps=12, seconds=12 * ms / 1000, first_s=ms / 1000) for handle, ms in milliseconds.items()
+        )
+        spent = sum(block.seconds + block.first_s for block in blocks)
+        self.add(RoundTimed(session=session, stage=stage, control="control", blocks=blocks), after_s=spent)
+
+    def gate(self, session: str, config: Config, *, slope: float = 2e-7, passed: bool = True) -> None:
+        leaves = (
+            LeafStats(path="[0].x", dtype="float32", size=3072, steps=1, l2=1e-7, slope=1e-8, masks_equal=True),
+            LeafStats(path="[0].v", dtype="float32", size=3072, steps=8, l2=4e-6, slope=slope, masks_equal=True),
+        )
+        reason = "" if passed else f"[0].v after 8 steps: slope {slope:.2g} is beyond 1.2e-06"
+        reply = NumericsReply(leaves=leaves)
+        self.add(
+            NumericsCompared(session=session, config=config, purpose="gate", reply=reply, passed=passed, reason=reason),
+            after_s=0.2,
+        )
+
+    def trial(
+        self,
+        stage: str,
+        config: Config,
+        value: Estimate | Failure,
+        *,
+        session: str = "home",
+        shared_with: int = -1,
+        label: str = "",
+    ) -> Measured:
+        """A finished trial. One with samples of its own is compiled, gated and timed first."""
+        number, self.trials = self.trials, self.trials + 1
+        fingerprint = f"{config.key[:12]}0000"
+        good = value if isinstance(value, Estimate) else None
+        if good and shared_with < 0:
+            self.compiled(session, config, fingerprint)
+            self.gate(session, config)
+            for _ in range(2):
+                self.round(session, stage, {"control": 16.2, config.key: 16.2 / math.exp(good.gain)})
+        self.add(
+            TrialFinished(
+                number=number,
+                stage=stage,
+                session=session,
+                config=config,
+                value=-good.gain if good else None,
+                estimate=good,
+                fingerprint=fingerprint,
+                failure=value if isinstance(value, Failure) else None,
+                shared_with=shared_with,
+                label=label,
+            )
+        )
+        return Measured(
+            config=config, estimate=good or estimate(1.0, 1.0), fingerprint=fingerprint, trial=number, label=label
+        )
+
+    def finish(self, record: StageRecord) -> None:
+        stage = record.__struct_config__.tag
+        self.add(StageFinished(stage=str(stage), seconds=self.now - self.stage_began + 0.4, record=record), after_s=0.4)
+        self.stage_began = self.now
+
+
+def _opened() -> Log:
+    log = Log()
+    log.add(
+        RunStarted(
+            run=RUN,
+            workload="workloads/nbody.py",
+            command=("tune", "workloads/nbody.py", "--budget", "180"),
+            identity={"workload": "c0ffee", "environment": "7e57ab1e"},
+            options={"min_gain": "0.005", "seed": "0"},
+            inherited={"NCCL_MAX_CTAS": "8"},
+            tuner="0.1.0",
+        )
+    )
+    log.session("home")
+    offered = (*(k.name for k in KNOBS), *(s.name for s in LEFT_AT_PROBE if s.status != "renamed"))
+    log.finish(
+        ProbeRecord(
+            environment=Environment(
+                identity={
+                    "platform": "cpu",
+                    "device_kind": "cpu",
+                    "device_count": "1",
+                    "process_count": "1",
+                    "jax": "0.10.2",
+                    "jaxlib": "0.10.2",
+                    "cpu": "Example CPU 9000",
+                    "cores": "2",
+                },
+                context={"python": "3.11.9", "kernel": "6.8.0"},
+            ),
+            offered=offered,
+            live=tuple(k.name for k in KNOBS),
+            knobs=KNOBS,
+            left=LEFT_AT_PROBE,
+            option_types={MATH: "bool", SPLIT: "int32", PASSES: "string"},
+            notices=("only 2 cores are usable here",),
+        )
+    )
+    return log
+
+
+def _baseline(log: Log) -> None:
+    log.compiled("home", DEFAULT, "d" * 16)
+    log.round("home", "baseline", {"control": 16.2})
+    log.add(Notice(text="the step holds \x1b[31mno\x1b[0m collectives: knobs that act on them are left out"))
+    log.finish(
+        BaselineRecord(
+            program="b" * 16,
+            control_ms=16.2,
+            steps_per_block=12,
+            steps_discarded=3,
+            noise=0.011,
+            drift=0.004,
+            resolution=0.006,
+            start_s=2.0,
+            compile_s=0.65,
+            reserve_s=12.0,
+            peak_bytes=1_610_612_736,
+            tolerances=(
+                Tolerance(path="[0].x", steps=1, l2=3e-7, slope=6e-8),
+                Tolerance(path="[0].v", steps=8, l2=1.2e-5, slope=1.2e-6),
+            ),
+            numerics_steps=8,
+            carried=("state.x <- [0].x",),
+            skipped=("profile",),
+        )
+    )
+
+
+def _presets(log: Log, gain: float) -> None:
+    default = log.trial("presets", DEFAULT, estimate(1.0, 0.001), label="default")
+    o1 = log.trial("presets", Config.of({SPLIT: "8"}), estimate(gain, 0.01), label="O1")
+    log.finish(PresetsRecord(measured=(default, o1)))
+
+
+def _screen(log: Log, gain: float, half: float) -> None:
+    """Flips: one that may help, one that shares its twin's samples, one inert, one wrong, one that ends its process."""
+    flips = [
+        log.trial("screen", Config.of({MATH: "false"}), estimate(gain, half)),
+        log.trial("screen", Config.of({MATH: "true"}), estimate(1.0, 0.001), shared_with=0),
+        log.trial("screen", Config.of({SPLIT: "1"}), estimate(0.981, 0.009)),
+    ]
+    log.gate("home", Config.of({PASSES: ""}), slope=3e-3, passed=False)
+    log.trial(
+        "screen",
+        Config.of({PASSES: ""}),
+        failing(FailureClass.WRONG_RESULT, "[0].v after 8 steps: slope 0.003 is beyond 1.2e-06", phase="numerics"),
+    )
+    log.trial("screen", Config.of({PASSES: "fusion"}), FATAL)
+    environment = Config.of({MALLOC: "1"})
+    log.session("e-malloc", role="search", config=environment)
+    log.add(OffsetMeasured(session="e-malloc", config=environment, estimate=estimate(1.006, 0.012)))
+    flips.append(log.trial("screen", environment, estimate(1.006, 0.012), session="e-malloc"))
+    log.add(SessionClosed(session="e-malloc"))
+    log.finish(
+        ScreenRecord(
+            flips=tuple(flips),
+            live={MATH: ("unset", "false"), SPLIT: ("unset", "8"), MALLOC: ("unset", "1")},
+            left=(
+                KnobStatus(name=PASSES, status="wrong", reason="[0].v differs", values=("",)),
+                KnobStatus(name=PASSES, status="failed", reason="ends the process", values=("fusion",)),
+                KnobStatus(name=SPLIT, status="inert", reason="compiles to the control's program", values=("1",)),
+            ),
+        )
+    )
+
+
+FATAL = failing(
+    FailureClass.FATAL,
+    "F0000 00:00:00 hlo_pass_pipeline.cc:88] Unknown pass \x1b[1mfusion\x1b[0m",
+    exit_code=1,
+    log_head=("importing jax", "\x1b[33mWARNING\x1b[0m: all log messages before absl::InitializeLog()"),
+    log_tail=("*** Check failure stack trace: ***", "\tframe 1"),
+    command="XLA_FLAGS='--xla_disable_hlo_passes=fusion' python -m tuner.worker workloads/nbody.py",
+)
+
+
+def _search(log: Log, best: Config, gain: float, half: float) -> Measured:
+    log.trial("search", Config.of({MATH: "false", MALLOC: "1"}), estimate(gain * 0.99, half))
+    found = log.trial("search", best, estimate(gain, half))
+    log.trial("search", Config.of({MALLOC: "1", SPLIT: "1"}), estimate(gain * 0.97, half), shared_with=4)
+    log.finish(SearchRecord(best=(found,), trials=3, enumerated=False))
+    return found
+
+
+def _confirmed(log: Log, config: Config, verdict: Verdict, speedup: float, half: float, pairs: int) -> None:
+    control, ms = 16.2, 16.2 / speedup
+    ratios = tuple(-math.log(speedup) + half / 4 * (-1) ** i for i in range(pairs))
+    for index, ratio in enumerate(ratios):
+        for name, e in ((f"confirm-{index}-default", DEFAULT), (f"confirm-{index}-{config.key[:8]}", config)):
+            log.session(name, role="confirm", config=e, start_s=1.8)
+            log.compiled(name, e, f"{e.key[:12]}0000")
+            log.round(name, "confirm", {"control": control if e == DEFAULT else ms})
+        log.add(
+            PairTimed(
+                index=index,
+                config=config,
+                log_ratio=ratio,
+                control_ms=control,
+                finalist_ms=ms,
+                fingerprint=f"{config.key[:12]}0000",
+                alive_together=True,
+            )
+        )
+    found = estimate(speedup, half, n=pairs)
+    log.finish(
+        ConfirmRecord(
+            finalists=(
+                Finalist(
+                    config=config,
+                    estimate=found,
+                    verdict=verdict,
+                    log_ratios=ratios,
+                    best_ms=ms,
+                    control_ms=control,
+                ),
+            ),
+            chosen=config if verdict is Verdict.FASTER else DEFAULT,
+            verdict=verdict,
+            estimate=found,
+            control_ms=control,
+            best_ms=ms if verdict is Verdict.FASTER else control,
+            pairs=pairs,
+            alive_together=True,
+        )
+    )
+
+
+def _minimised(log: Log, winner: Measured, reduced: Config, effects: tuple[Effect, ...]) -> None:
+    dropped = dict.fromkeys(winner.config.names - reduced.names, "without it the program compiles to the same code")
+    small = log.trial("minimise", reduced, winner.estimate)
+    log.finish(MinimiseRecord(winner=winner, reduced=small, runner_up=None, dropped=dropped, effects=effects))
+
+
+def _ended(log: Log, exit_code: int = 0) -> list[AnyEvent]:
+    log.add(SessionClosed(session="home"))
+    log.add(RunFinished(exit_code=exit_code))
+    return log.events
+
+
+def faster() -> list[AnyEvent]:
+    """1.43x from two settings; a third one of the winner's is dropped; sealed."""
+    log = _opened()
+    _baseline(log)
+    _presets(log, 1.01)
+    _screen(log, 1.41, 0.02)
+    winner = _search(log, Config.of({MATH: "false", MALLOC: "1", SPLIT: "8"}), 1.44, 0.02)
+    kept = Config.of({MATH: "false", MALLOC: "1"})
+    effects = (
+        Effect(name=MALLOC, value="1", estimate=estimate(1.012, 0.006)),
+        Effect(name=MATH, value="false", estimate=estimate(1.41, 0.03)),
+    )
+    _minimised(log, winner, kept, effects)
+    _confirmed(log, kept, Verdict.FASTER, 1.43, 0.03, 6)
+    log.finish(
+        SealRecord(
+            bundle=FILES["bundle"],
+            environment={"XLA_FLAGS": f"--{MATH}=false", MALLOC: "1"},
+            cache_requests=3,
+            cache_hits=3,
+            first_step_cold_s=2.4,
+            first_step_warm_s=0.9,
+            notices=("the bundle holds for jaxlib 0.10.2 alone",),
+        )
+    )
+    log.finish(ReportRecord(files=FILES))
+    return _ended(log)
+
+
+def _without_gain(verdict: Verdict, speedup: float, half: float, pairs: int) -> list[AnyEvent]:
+    log = _opened()
+    _baseline(log)
+    _presets(log, 1.001)
+    _screen(log, 1.004, 0.006)
+    best = Config.of({MATH: "false"})
+    winner = _search(log, best, 1.007, 0.004)
+    _minimised(log, winner, best, (Effect(name=MATH, value="false", estimate=estimate(1.007, 0.004)),))
+    _confirmed(log, best, verdict, speedup, half, pairs)
+    log.finish(ReportRecord(files={name: FILES[name] for name in ("events", "table")}))
+    return _ended(log)
+
+
+def same() -> list[AnyEvent]:
+    """What looked best makes no difference in fresh processes: the defaults stay."""
+    return _without_gain(Verdict.SAME, 1.001, 0.003, 6)
+
+
+def unclear() -> list[AnyEvent]:
+    """After twelve pairs the interval still spans zero and more than the margin."""
+    return _without_gain(Verdict.UNCLEAR, 1.009, 0.02, 12)
+
+
+def interrupted() -> list[AnyEvent]:
+    """Ctrl-C in the middle of the search."""
+    log = _opened()
+    _baseline(log)
+    _presets(log, 1.01)
+    _screen(log, 1.31, 0.04)
+    log.trial("search", Config.of({MATH: "false", SPLIT: "8"}), estimate(1.33, 0.04))
+    failure = failing(FailureClass.INTERRUPTED, "ended by the user", phase="round", signal="SIGKILL")
+    log.add(SessionClosed(session="home", failure=failure), after_s=1.5)
+    log.add(Interruption(stage="search"))
+    log.add(RunFinished(exit_code=130))
+    return log.events
+
+
+def all_failed() -> list[AnyEvent]:
+    """Every candidate fails, in several ways; the defaults alone run."""
+    log = _opened()
+    _baseline(log)
+    default = log.trial("presets", DEFAULT, estimate(1.0, 0.001), label="default")
+    log.finish(PresetsRecord(measured=(default,)))
+    log.trial("screen", Config.of({MATH: "false"}), FATAL)
+    log.trial("screen", Config.of({MATH: "true"}), FATAL)
+    for value in ("1", "8"):
+        message = f"RESOURCE_EXHAUSTED: out of memory allocating {value}7179869184 bytes"
+        failure = failing(FailureClass.OUT_OF_MEMORY, message, phase="round")
+        log.trial("screen", Config.of({SPLIT: value}), failure)
+    crash = failing(FailureClass.CRASH, "", phase="start", signal="SIGSEGV", exit_code=-11)
+    log.trial("screen", Config.of({MALLOC: "1"}), crash, session="e-malloc")
+    log.add(SessionClosed(session="e-malloc", failure=crash))
+    left = tuple(KnobStatus(name=k.name, status="failed", reason="every value failed") for k in KNOBS)
+    log.finish(ScreenRecord(flips=(), live={}, left=left))
+    log.finish(SearchRecord(best=(), trials=0, enumerated=True))
+    log.finish(MinimiseRecord(winner=None, reduced=None, runner_up=None, dropped={}, effects=()))
+    log.finish(
+        ConfirmRecord(
+            finalists=(),
+            chosen=DEFAULT,
+            verdict=Verdict.UNCLEAR,
+            estimate=None,
+            control_ms=16.2,
+            best_ms=16.2,
+            pairs=0,
+            alive_together=True,
+        )
+    )
+    log.finish(ReportRecord(files={name: FILES[name] for name in ("events", "table")}))
+    return _ended(log)
+
+
+SCENARIOS = {f.__name__: f for f in (faster, same, unclear, interrupted, all_failed)}

@@ -1,0 +1,148 @@
+"""The run in one sentence, and what to do next."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from synthetic_run import FILES, SCENARIOS, all_failed, estimate, failing, faster, interrupted, same, unclear
+
+from tuner.knobs.config import DEFAULT
+from tuner.measure.types import Verdict
+from tuner.protocol.failure import FailureClass
+from tuner.report.headline import headline, next_step
+from tuner.report.view import RunView
+from tuner.store.events import AnyEvent, Interruption, RunFinished, SessionClosed, StageFinished, TrialFinished
+from tuner.store.records import ConfirmRecord
+
+
+def confirming(events: list[AnyEvent], **changes: object) -> list[AnyEvent]:
+    """The same run with another confirm record."""
+    return [
+        msgspec.structs.replace(e, record=msgspec.structs.replace(e.record, **changes))
+        if isinstance(e, StageFinished) and isinstance(e.record, ConfirmRecord)
+        else e
+        for e in events
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "sentence"),
+    [
+        ("faster", "faster: 1.43x (1.40–1.46), 16.2 → 11.3 ms a step, confirmed in 6 pairs of fresh processes"),
+        (
+            "same",
+            (
+                "no significant gain: keep the defaults "
+                "(1.001x (0.998–1.004) in 6 pairs of fresh processes; 16.2 ms a step)"
+            ),
+        ),
+        (
+            "unclear",
+            (
+                "unclear: keep the defaults (1.01x (0.99–1.03) in 12 pairs of fresh processes; 16.2 ms a step; "
+                "gains below 0.6 % can't be told here)"
+            ),
+        ),
+        ("interrupted", "interrupted in search after 18 s: no verdict; the best so far, 1.33x, is not confirmed"),
+        ("all_failed", "no candidate could be timed: keep the defaults (5 failed; 16.2 ms a step)"),
+    ],
+)
+def test_each_end_has_its_sentence(scenario: str, sentence: str) -> None:
+    """Verdict first, then the numbers behind it."""
+    assert headline(RunView.of(SCENARIOS[scenario]())) == sentence
+
+
+def test_a_slower_finalist_keeps_the_defaults() -> None:
+    """What looked best in the session may lose in fresh processes."""
+    slower = estimate(0.97, 0.006, n=6)
+    events = confirming(same(), verdict=Verdict.SLOWER, estimate=slower)
+    assert headline(RunView.of(events)) == (
+        "no gain: keep the defaults (what looked best is slower, 0.970x (0.964–0.976) in 6 pairs of fresh processes; "
+        "16.2 ms a step)"
+    )
+
+
+def test_nothing_to_confirm_is_no_gain() -> None:
+    """Whatever verdict the record holds, there was no finalist to be unsure of."""
+    events = confirming(unclear(), finalists=(), estimate=None, pairs=0)
+    text = headline(RunView.of(events))
+    assert text == "no gain found: keep the defaults (nothing was worth confirming; 16.2 ms a step)"
+
+
+def test_finalists_that_all_failed() -> None:
+    """Their step times are unknown, and no number is made up."""
+    events = unclear()
+    record = RunView.of(events).confirm
+    assert record is not None
+    mismatch = failing(FailureClass.LANE_MISMATCH, "other code", phase="confirm")
+    finalists = tuple(msgspec.structs.replace(f, failure=mismatch) for f in record.finalists)
+    events = confirming(events, finalists=finalists, control_ms=math.nan, best_ms=math.nan)
+    assert headline(RunView.of(events)) == "unclear: keep the defaults (every finalist failed in a fresh process)"
+
+
+def test_a_verdict_outlives_an_interruption() -> None:
+    """Ctrl-C while sealing takes nothing back."""
+    events = [e for e in faster() if not (isinstance(e, StageFinished) and e.stage in ("seal", "report"))]
+    view = RunView.of([*events[:-1], Interruption(stage="seal")])
+    assert headline(view).startswith("faster: 1.43x")
+    assert headline(view).endswith("fresh processes; interrupted in seal")
+
+
+def test_a_run_that_stopped_says_why() -> None:
+    """The failure that ended it is part of the sentence."""
+    events = interrupted()[:-3]
+    end = SessionClosed(session="home", failure=failing(FailureClass.PLATFORM, "no gpu here"))
+    view = RunView.of([*events, end, RunFinished(exit_code=1)])
+    assert headline(view) == "stopped in search after 17 s: no verdict (platform: no gpu here)"
+    default = TrialFinished(
+        number=99,
+        stage="search",
+        session="home",
+        config=DEFAULT,
+        value=None,
+        estimate=None,
+        failure=failing(FailureClass.RUNTIME, "boom"),
+    )
+    assert "no verdict (runtime: boom)" in headline(RunView.of([*events, default, RunFinished(exit_code=1)]))
+
+
+def test_a_run_under_way_has_no_verdict() -> None:
+    """A loss isn't offered as the best so far."""
+    events = interrupted()[:-3]
+    assert headline(RunView.of(events)) == (
+        "unfinished, in search after 17 s: no verdict; the best so far, 1.33x, is not confirmed"
+    )
+    losing = [
+        msgspec.structs.replace(e, value=abs(e.value)) if isinstance(e, TrialFinished) and e.value else e
+        for e in events
+    ]
+    assert headline(RunView.of(losing)) == "unfinished, in search after 17 s: no verdict"
+    assert headline(RunView.of([])) == "nothing has run yet"
+
+
+def test_next_after_a_gain_is_to_use_it() -> None:
+    """Quoted for the shell; without the file the run itself makes it."""
+    view = RunView.of(faster())
+    assert next_step(view, FILES).command == f". {FILES['shell']}"
+    assert next_step(view, {"shell": "a b/best.sh"}).command == ". 'a b/best.sh'"
+    assert next_step(view, {}).command == "tune workloads/nbody.py --budget 180"
+
+
+@pytest.mark.parametrize(
+    ("events", "command", "purpose"),
+    [
+        (interrupted(), "tune workloads/nbody.py --budget 180", "goes on where this ended"),
+        (interrupted()[:-3], "tune workloads/nbody.py --budget 180", "goes on where this ended"),
+        (all_failed(), "tune show --failed", "every failure"),
+        ([*interrupted()[:-3], RunFinished(exit_code=1)], "tune show --failed", "every failure"),
+        (same(), "", "the defaults are as fast"),
+        (unclear(), "", "a larger --budget"),
+    ],
+)
+def test_next_fits_the_end(events: list[AnyEvent], command: str, purpose: str) -> None:
+    """A command to type, or words where there is nothing to type."""
+    step = next_step(RunView.of(events), {})
+    assert step.command == command
+    assert purpose in step.purpose

@@ -1,0 +1,73 @@
+"""`tune run`: one run of the pipeline."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli.options import RUN_SETTINGS, chosen, json_option, setting_options
+from tuner.cli.output import look, print_json
+from tuner.cli.suggest import did_you_mean
+from tuner.cli.workload import WorkloadCommand, run_options
+from tuner.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from tuner.pipeline.run import Outcome
+
+__all__ = ["run"]
+
+
+@click.command("run", cls=WorkloadCommand)
+@click.argument("workload", type=click.Path(path_type=Path))
+@setting_options(*RUN_SETTINGS)
+@click.option("--fresh", is_flag=True, help="Start a new run even if one can be continued.")
+@json_option
+@click.pass_context
+def run(ctx: click.Context, workload: Path, fresh: bool, as_json: bool) -> int:
+    """Tune WORKLOAD and prove the gain.
+
+    WORKLOAD is a Python file with a top-level `build()`, or a script that calls a jitted step. The same command
+    continues an interrupted run. What stands after `--` is passed to the workload as its arguments.
+    """
+    settings = chosen(ctx)
+    options = run_options(ctx, workload, settings, fresh=fresh)
+    _check_not_a_command(workload, ctx)
+
+    from tuner.pipeline.run import tune
+    from tuner.report.progress import listener_for
+
+    try:
+        with listener_for(sys.stderr, quiet=settings["quiet"].value) as listener:
+            outcome = tune(options, listener=listener)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted", next=shlex.join(options.command)) from None
+    _print_result(outcome, as_json)
+    return outcome.exit_code
+
+
+def _print_result(outcome: Outcome, as_json: bool) -> None:
+    from tuner.report.document import document
+    from tuner.report.terminal import render_result
+    from tuner.report.view import RunView
+
+    view = RunView.of(outcome.events)
+    if as_json:
+        print_json(document(view, outcome.files))
+        return
+    width, color = look()
+    click.echo(render_result(view, width=width, color=color, files=outcome.files), color=color)
+
+
+def _check_not_a_command(workload: Path, ctx: click.Context) -> None:
+    """A word that is no file may be a mistyped command."""
+    group = ctx.find_root().command
+    if isinstance(group, click.Group) and not workload.suffix and not workload.exists():
+        meant = did_you_mean(str(workload), group.commands)
+        if meant:
+            raise UsageError(
+                f"no such file or command; did you mean `tune {meant}`?", where=str(workload), next="tune --help"
+            )

@@ -1,0 +1,71 @@
+"""What commands that take a workload share: its own arguments after ``--``, and the user's wishes as `RunOptions`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli.options import Invocation
+from tuner.cli.settings import Chosen
+from tuner.errors import UsageError
+
+if TYPE_CHECKING:
+    from tuner.pipeline.options import RunOptions
+
+__all__ = ["WorkloadCommand", "run_options"]
+
+_ARGV = "tuner.argv"
+
+
+class WorkloadCommand(click.Command):
+    """A command that leaves everything after ``--`` to the workload, and takes one argument before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.meta[_ARGV] = tuple(args[cut + 1 :])
+        ctx.allow_extra_args = True  # to say below what they are, where click would only count them
+        rest = super().parse_args(ctx, args[:cut])
+        if rest and not ctx.resilient_parsing:
+            usage = f"{ctx.command_path} {shlex.join([str(ctx.params['workload']), '--', *rest])}"
+            raise UsageError(
+                f"{rest[0]!r} is one argument too many", next=f"put the workload's own arguments after --: {usage}"
+            )
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENT...]"]
+
+
+def run_options(
+    ctx: click.Context, workload: Path, settings: Mapping[str, Chosen], *, fresh: bool = False
+) -> RunOptions:
+    """What the user asks, as the pipeline takes it. `command` goes on with the run, so it leaves out --fresh."""
+    from tuner.pipeline.options import RunOptions
+
+    return RunOptions(
+        workload=workload,
+        argv=ctx.meta[_ARGV],
+        spaces=settings["space"].value,
+        budget_s=settings["budget"].value,
+        trials=settings["trials"].value,
+        min_gain=settings["min-gain"].value,
+        hold=settings["knob"].value,
+        platform=settings["platform"].value,
+        allow=frozenset(settings["allow"].value),
+        require_gain=settings["require-gain"].value,
+        override=settings["override"].value,
+        python=settings["python"].value,
+        store=settings["store"].value,
+        fresh=fresh,
+        seed=settings["seed"].value,
+        command=_going_on(ctx.ensure_object(Invocation).arguments),
+    )
+
+
+def _going_on(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    return ("tune", *(word for word in arguments[:cut] if word != "--fresh"), *arguments[cut:])

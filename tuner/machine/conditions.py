@@ -1,0 +1,227 @@
+"""What went on around a measurement: other processes, stolen time, clocks, throttling; and whether that spoils it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+
+from tuner.machine import cgroup
+from tuner.machine.devices import DeviceReader, DeviceState, FakeDevices
+
+__all__ = ["Conditions", "disturbed", "readings"]
+
+# The kernel counts CPU time in ticks of 10 ms: over less than this a share of it means nothing.
+_SHORTEST_S = 0.1
+# A reader that takes longer than this (the nvidia-smi program) is asked every `_SLOW_EVERY_S` only.
+_QUICK_S = 0.01
+_SLOW_EVERY_S = 30.0
+# Beyond the calm reading, other processes may take this share of the machine, and at least this many cores.
+_OTHER_SHARE, _OTHER_CORES = 0.1, 0.5
+# Share of time that the hypervisor or the CPU quota may take beyond the calm reading.
+_TAKEN_SHARE = 0.05
+# A clock this far below the calm one changes step times by more than most settings do.
+_CLOCK_DROP = 0.05
+_MEMORY = 50  # stretches from which the usual is learnt
+# Reasons that mean trouble. A power cap is everyday life at full load; if it matters, the clock shows it.
+_HARMFUL = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
+
+
+class Conditions:
+    """Samples the host and its accelerators in a few milliseconds.
+
+    Everything that descends from this process counts as our own; the rest is "other". What is usual here is learnt
+    from the stretches that `disturbed` is asked about. One caller at a time.
+    """
+
+    def __init__(
+        self,
+        devices: DeviceReader | None = None,
+        *,
+        proc: Path = cgroup.PROC,
+        cgroups: Path = cgroup.CGROUPS,
+        clock: Callable[[], float] = time.monotonic,
+        pid: int | None = None,
+    ) -> None:
+        self._devices = FakeDevices() if devices is None else devices
+        self._proc = proc
+        self._cgroups = cgroups
+        self._clock = clock
+        self._family = _Family(proc, os.getpid() if pid is None else pid)
+        self._states: tuple[DeviceState, ...] = ()
+        self._states_at = float("-inf")
+        self._seen: deque[dict[str, float]] = deque(maxlen=_MEMORY)
+
+    def sample(self) -> dict[str, float]:
+        """Readings of this moment; what can't be read here is left out.
+
+        Times are in seconds: `time_s` (monotonic), `busy_s`, `steal_s` (of all cores, since boot), `own_s` (our
+        processes), `throttled_s` (by the CPU quota). `cores`, `load_1m`, `oom_kills`; for each accelerator *i*
+        `gpu<i>_clock_mhz`, `_temperature_c`, `_power_w`, `_free_bytes`, `_foreign` (processes that aren't ours) and
+        `_throttle_<reason>` = 1.
+        """
+        sample = {"time_s": self._clock(), "load_1m": os.getloadavg()[0]}
+        sample.update(self._cpu())
+        for name, value in (
+            ("throttled_s", cgroup.throttled_s(proc=self._proc, root=self._cgroups)),
+            ("oom_kills", cgroup.oom_kills(proc=self._proc, root=self._cgroups)),
+        ):
+            if value is not None:
+                sample[name] = float(value)
+        for state in self._device_states(sample["time_s"]):
+            sample.update(self._device(state))
+        return sample
+
+    def disturbed(self, before: Mapping[str, float], after: Mapping[str, float]) -> str:
+        """Why what was measured between two samples shouldn't be trusted; "" if nothing speaks against it.
+
+        Judged by the medians of the stretches asked about so far: what is always so is no disturbance.
+        """
+        reason = disturbed(before, after, self.usual())
+        self._seen.append(readings(before, after))
+        return reason
+
+    def usual(self) -> dict[str, float]:
+        """The median of each reading that at least half of the remembered stretches had."""
+        names = {name for stretch in self._seen for name in stretch}
+        values = {name: [s[name] for s in self._seen if name in s] for name in names}
+        return {name: median(v) for name, v in values.items() if 2 * len(v) >= len(self._seen)}
+
+    def _cpu(self) -> dict[str, float]:
+        try:
+            lines = (self._proc / "stat").read_text().splitlines()
+            own = self._family.cpu_s()
+        except OSError:
+            return {}
+        ticks = [int(n) for n in lines[0].split()[1:]]
+        user, nice, system, _idle, _wait, irq, softirq, steal = ticks[:8]
+        return {
+            "busy_s": (user + nice + system + irq + softirq) / _TICKS_PER_S,
+            "steal_s": steal / _TICKS_PER_S,
+            "own_s": own,
+            "cores": float(sum(line.startswith("cpu") for line in lines) - 1),
+        }
+
+    def _device_states(self, now: float) -> tuple[DeviceState, ...]:
+        if self._devices.read_s <= _QUICK_S or now - self._states_at >= _SLOW_EVERY_S:
+            self._states = self._devices.states()
+            self._states_at = now
+        return self._states
+
+    def _device(self, state: DeviceState) -> dict[str, float]:
+        prefix = f"gpu{state.index}"
+        values = {
+            "clock_mhz": state.sm_clock_mhz,
+            "temperature_c": state.temperature_c,
+            "power_w": state.power_w,
+            "free_bytes": state.memory_free_bytes,
+            "foreign": self._family.strangers(state.pids),
+            **{f"throttle_{reason}": 1.0 for reason in state.throttle},
+        }
+        return {f"{prefix}_{name}": float(value) for name, value in values.items() if value is not None}
+
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class _Family:
+    """The processes that descend from `root`, remembered so that each new one is looked up only once."""
+
+    def __init__(self, proc: Path, root: int) -> None:
+        self._proc = proc
+        self._ours = {root: True}
+        self._root = root
+
+    def cpu_s(self) -> float:
+        """CPU seconds that the family has used so far, ended and awaited children included."""
+        here = {int(name) for name in os.listdir(self._proc) if name.isdecimal()}
+        self._ours = {pid: ours for pid, ours in self._ours.items() if pid in here or pid == self._root}
+        for pid in here - self._ours.keys():
+            self._belongs(pid)
+        return sum(self._used(pid) for pid, ours in self._ours.items() if ours)
+
+    def strangers(self, pids: tuple[int, ...]) -> int:
+        """How many of `pids` live here and aren't of the family.
+
+        Numbers that don't exist here are no evidence: inside a container the driver names our own processes by the
+        host's numbers.
+        """
+        return sum(self._stat(pid) is not None and not self._belongs(pid) for pid in pids)
+
+    def _belongs(self, pid: int) -> bool:
+        line: list[int] = []
+        while pid > 0 and pid not in self._ours:
+            line.append(pid)
+            stat = self._stat(pid)
+            pid = int(stat[1]) if stat else 0
+        ours = self._ours.get(pid, False)
+        self._ours.update(dict.fromkeys(line, ours))
+        return ours
+
+    def _used(self, pid: int) -> float:
+        stat = self._stat(pid)
+        return sum(int(t) for t in stat[11:15]) / _TICKS_PER_S if stat else 0.0
+
+    def _stat(self, pid: int) -> list[str] | None:
+        """Fields of /proc/<pid>/stat from the third (state) on; the second may hold spaces and parentheses."""
+        try:
+            return (self._proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+
+
+def readings(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """What two samples say about the time between them: rates, and the accelerators' state at its end.
+
+    `other_cores`: cores kept busy by other processes. `steal`, `throttled`: share of the time that the hypervisor, or
+    the CPU quota, took (of all cores). Left out where the samples lie too close together.
+    """
+    out = {name: value for name, value in after.items() if name.startswith("gpu") or name in ("load_1m", "cores")}
+    seconds = after["time_s"] - before["time_s"]
+    if seconds < _SHORTEST_S:
+        return out
+
+    def rate(name: str) -> float | None:
+        return (after[name] - before[name]) / seconds if name in before and name in after else None
+
+    busy, own, steal, throttled = (rate(n) for n in ("busy_s", "own_s", "steal_s", "throttled_s"))
+    cores = after.get("cores", 1.0)
+    if busy is not None and own is not None:
+        out["other_cores"] = max(0.0, busy - own)
+    if steal is not None:
+        out["steal"] = steal / cores
+    if throttled is not None:
+        out["throttled"] = throttled / cores
+    return out
+
+
+def disturbed(before: Mapping[str, float], after: Mapping[str, float], baseline: Mapping[str, float]) -> str:
+    """Why what was measured between two samples shouldn't be trusted; "" if nothing speaks against it.
+
+    `baseline`: the `readings` of a calm stretch under the same load, {} for none: then only absolute limits hold. A
+    machine that is always so (a card at its power limit, a clock far from its maximum) is calm by that standard.
+    """
+    now = readings(before, after)
+
+    def excess(name: str) -> float:
+        return now.get(name, 0.0) - baseline.get(name, 0.0)
+
+    cores = now.get("cores", 1.0)
+    if excess("other_cores") > max(_OTHER_CORES, _OTHER_SHARE * cores):
+        return f"other processes kept {now['other_cores']:.1f} of {cores:.0f} cores busy"
+    if excess("steal") > _TAKEN_SHARE:
+        return f"the hypervisor took {now['steal']:.0%} of the CPU time"
+    if excess("throttled") > _TAKEN_SHARE:
+        return f"the control group's CPU quota took {now['throttled']:.0%} of the time"
+    for name in sorted(n for n in now if n.startswith("gpu")):
+        gpu, _, reading = name.partition("_")
+        if reading == "foreign" and excess(name) > 0:
+            return f"{excess(name):.0f} other process(es) used {gpu}"
+        if reading.removeprefix("throttle_") in _HARMFUL and name not in baseline:
+            return f"{gpu} throttled: {reading.removeprefix('throttle_')}"
+        if reading == "clock_mhz" and now[name] < (1 - _CLOCK_DROP) * baseline.get(name, 0.0):
+            return f"{gpu} ran at {now[name]:.0f} MHz instead of {baseline[name]:.0f}"
+    return ""

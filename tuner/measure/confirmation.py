@@ -1,0 +1,155 @@
+"""Confirm: what pairs of fresh processes prove, looked at several times, for several finalists at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri, stdtrit
+
+from tuner.measure.types import Estimate, Gains, Verdict
+from tuner.measure.verdicts import verdict
+
+__all__ = ["PAIR_SPREAD_FLOOR", "ConfirmState", "boundaries", "confirm"]
+
+PAIR_SPREAD_FLOOR = 1e-4
+"""Smallest spread between pairs of processes that is believed: two processes agree better than 0.01 % only by luck."""
+
+_NODES = 400
+_FARTHEST = 9.0  # standard deviations: what lies beyond has no weight in floating point
+
+
+class ConfirmState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the confirmation stands. `done`: more pairs can't change what is chosen, or the last look is over.
+
+    `estimates`, `verdicts`: by finalist. `next_look`: pairs that every undecided finalist needs for the next look;
+    None when done.
+    """
+
+    done: bool
+    estimates: dict[str, Estimate]
+    verdicts: dict[str, Verdict]
+    next_look: int | None
+
+
+def confirm(
+    pairs: Mapping[str, Gains], *, margin: float, looks: Sequence[int] = (6, 8, 10, 12), level: float = 0.95
+) -> ConfirmState:
+    """Verdicts from the gains of each finalist over the default, one a pair of fresh processes (−log ratio!).
+
+    *Estimator*: the mean over pairs with Student's t: what a process does as a whole (its compile, its memory layout)
+    is one draw, so pairs are the only independent units, and each finalist has its own variance. *Looks*: only the
+    numbers of pairs in `looks` are ever evaluated (pairs beyond the last look reached wait for the next), against
+    O'Brien–Fleming-like spending of the error (Lan & DeMets 1983), its nominal level applied to t (Jennison & Turnbull
+    2000, ch. 11). A finalist with a verdict other than `unclear` is decided and keeps the estimate it was decided by.
+    *Finalists*: 1 − `level` is divided by their number, so that all intervals, at all looks, hold together
+    (Bonferroni); once one is proven faster than the default, its share goes to the lower ends of the others (Holm).
+    One that failed is left out of `pairs`.
+
+    *Guarantees*, whatever the dependence between finalists: any false `faster` ≤ (1 − level)/2; all intervals cover
+    with `level` while Holm has passed nothing on; after that the others' lower ends carry the sign only. Exact for
+    normal log ratios, cautious for heavy tails. Fewer pairs than the first look: infinite interval, `unclear`. Equal
+    log ratios count as if they spread by 0.01 %.
+
+    Done when every finalist is decided or has had its last look, or when one is faster and the undecided ones have
+    lower estimates. Raises ValueError for a log ratio that is not finite and for looks that don't increase from 2.
+    """
+    if list(looks) != sorted(set(looks)) or not looks or looks[0] < 2:
+        raise ValueError(f"looks must be increasing numbers of pairs from 2 on, not {tuple(looks)!r}")
+    rows = {name: _finite(name, gains) for name, gains in pairs.items()}
+    side = (1 - level) / 2
+    shares: dict[str, int] = {}  # among how many the error is divided that a finalist was proven faster with
+    estimates = {name: _unknown(row, level) for name, row in rows.items()}
+    verdicts = dict.fromkeys(rows, Verdict.UNCLEAR)
+    for index, look in enumerate(looks):
+        open_ = [n for n, row in rows.items() if verdicts[n] is Verdict.UNCLEAR and len(row) >= look]
+        proving = True
+        while proving:
+            proving = False
+            for name in open_:
+                share = shares.get(name, len(rows) - len(shares))
+                ends = (side / share, side / len(rows))
+                estimates[name] = _at_look(rows[name][:look], tuple(looks), index, ends, level)
+                if name not in shares and estimates[name].low > 0:
+                    shares[name] = share
+                    proving = True
+        for name in open_:
+            verdicts[name] = verdict(estimates[name], margin)
+    waiting = {n for n, row in rows.items() if verdicts[n] is Verdict.UNCLEAR and len(row) < looks[-1]}
+    best = max((estimates[n].gain for n, v in verdicts.items() if v is Verdict.FASTER), default=math.inf)
+    done = all(len(rows[n]) >= looks[0] and estimates[n].gain < best and best < math.inf for n in waiting)
+    fewest = min((len(rows[n]) for n in waiting), default=0)
+    return ConfirmState(
+        done=done,
+        estimates=estimates,
+        verdicts=verdicts,
+        next_look=None if done else next(look for look in looks if look > fewest),
+    )
+
+
+def boundaries(looks: Sequence[int], error: float) -> tuple[float, ...]:
+    """z that the standardised mean must exceed at each look, so that under no effect any look does with chance `error`.
+
+    The error spent by look n of n_max is 2 − 2Φ(z_{error/2} / √(n/n_max)) (Lan & DeMets 1983). One-sided; the boundary
+    of each look solves for the newly spent part by numerical integration over the paths that have not crossed yet
+    (Armitage, McPherson & Rowe 1969). Infinite where nothing is spent yet.
+    """
+    return _boundaries(tuple(looks), error)
+
+
+@lru_cache(maxsize=256)
+def _boundaries(looks: tuple[int, ...], error: float) -> tuple[float, ...]:
+    times = np.asarray(looks, dtype=np.float64) / looks[-1]
+    spent = 2 * ndtr(ndtri(error / 2) / np.sqrt(times))
+    steps = np.sqrt(np.diff(times, prepend=0.0))
+    # Paths that have not crossed: places of the Brownian motion and their weights; at first all at 0.
+    places, weights = np.zeros(1), np.ones(1)
+    found = []
+    for time, step, target in zip(times, steps, np.diff(spent, prepend=0.0), strict=True):
+        highest = _FARTHEST * math.sqrt(time)
+
+        state = (places, weights, step, target)
+        crossable = _excess(highest, *state) < 0
+        level = float(brentq(_excess, -highest, highest, args=state)) if crossable else math.inf
+        found.append(level / math.sqrt(time))
+        top = min(level, highest)
+        nodes, node_weights = np.polynomial.legendre.leggauss(_NODES)
+        new = (nodes + 1) / 2 * (top + highest) - highest
+        density = np.exp(-(((new[:, None] - places) / step) ** 2) / 2) @ weights / (step * math.sqrt(2 * math.pi))
+        places, weights = new, density * node_weights * (top + highest) / 2
+    return tuple(found)
+
+
+def _excess(
+    level: float, places: NDArray[np.float64], weights: NDArray[np.float64], step: float, target: float
+) -> float:
+    """Chance that a path crosses `level` in this step, less the target."""
+    return float(weights @ ndtr((places - level) / step) - target)
+
+
+def _at_look(
+    gains: NDArray[np.float64], looks: tuple[int, ...], index: int, errors: tuple[float, float], level: float
+) -> Estimate:
+    """Mean and interval after look `index`; `errors`: with what chance, over all looks, the two ends may miss."""
+    n = len(gains)
+    mean = float(gains.mean())
+    se = max(float(gains.std(ddof=1)), PAIR_SPREAD_FLOOR) / math.sqrt(n)
+    below, above = (-float(stdtrit(n - 1, ndtr(-boundaries(looks, error)[index]))) for error in errors)
+    return Estimate(gain=mean, se=se, low=mean - below * se, high=mean + above * se, n=n, level=level)
+
+
+def _unknown(gains: NDArray[np.float64], level: float) -> Estimate:
+    centre = float(gains.mean()) if len(gains) else 0.0
+    return Estimate(gain=centre, se=math.inf, low=-math.inf, high=math.inf, n=len(gains), level=level)
+
+
+def _finite(name: str, gains: Gains) -> NDArray[np.float64]:
+    row = np.asarray(gains, dtype=np.float64)
+    if row.ndim != 1 or not np.isfinite(row).all():
+        raise ValueError(f"the log ratios of {name!r} must be one row of finite numbers")
+    return row

@@ -1,0 +1,73 @@
+"""Minimise: which settings of a winner may go without losing more than is allowed in total."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Hashable, Mapping, Sized
+from typing import Protocol, TypeVar
+
+from tuner.measure.types import Estimate
+
+__all__ = ["allowed_loss", "next_drops", "not_inferior", "smallest_not_inferior"]
+
+
+class _Settings(Hashable, Sized, Protocol):
+    """A set of settings: its length is their number."""
+
+
+S = TypeVar("S", bound=_Settings)
+
+
+def allowed_loss(winner_gain: float, margin: float) -> float:
+    """min(δ/2, gain/5): what all drops together may cost, log scale. 0 for a winner that gains nothing."""
+    return max(0.0, min(margin / 2, winner_gain / 5))
+
+
+def not_inferior(reduced_vs_winner: Estimate, allowed: float) -> bool:
+    """True if the reduced config certainly loses at most `allowed` against the *full* winner.
+
+    `reduced_vs_winner` is the reduced config's gain over the winner (negative: a loss). Certain means that the upper
+    end of the loss's interval is within the allowance: a test of non-inferiority at (1 − level)/2. An estimate that
+    couldn't be computed proves nothing.
+    """
+    return math.isfinite(reduced_vs_winner.se) and -reduced_vs_winner.low <= allowed
+
+
+def next_drops(
+    full: Collection[str], measured: Mapping[frozenset[str], Estimate], *, allowed: float, exhaustive: int = 5
+) -> tuple[frozenset[str], ...]:
+    """The subsets of the winner's settings to time next, in shared rounds with the full winner; () when all is known.
+
+    `measured`: every subset timed so far → its gain over the *full* winner. While more than `exhaustive` settings are
+    left, all subsets with one setting fewer are timed and the best of those that are not inferior to the full winner
+    goes on; there the losses of successive drops can't add up, since each step is judged by its total. From
+    `exhaustive` settings on, all their proper non-empty subsets are timed. Order: by size, then by name.
+    """
+    kept = frozenset(full)
+    while len(kept) > exhaustive:
+        smaller = [kept - {name} for name in sorted(kept)]
+        if missing := [s for s in smaller if s not in measured]:
+            return tuple(missing)
+        passing = [s for s in smaller if not_inferior(measured[s], allowed)]
+        if not passing:
+            return ()
+        kept = max(passing, key=lambda s: measured[s].gain)
+    subsets = (frozenset(names) for size in range(1, len(kept)) for names in itertools.combinations(sorted(kept), size))
+    return tuple(s for s in subsets if s not in measured and s != frozenset(full))
+
+
+def smallest_not_inferior(estimates: Mapping[S, Estimate], *, full: S, allowed: float) -> tuple[S, bool]:
+    """The smallest set of settings that is not inferior to the full winner, and whether that choice is resolved.
+
+    `estimates`: subset → its gain over `full`. Among equally many settings the better estimate wins; `full` stays if
+    nothing smaller is shown to be not inferior. *Resolved*: every smaller subset is shown to lose more than allowed,
+    so more rounds would change nothing; where it is False, a smaller config may well do, and this noise can't tell.
+
+    The error is per subset: one that loses just more than `allowed` passes with chance (1 − level)/2. The loss is
+    bounded by the allowance all the same, since each subset is judged by its total loss.
+    """
+    passing = [s for s, e in estimates.items() if s != full and not_inferior(e, allowed)]
+    chosen = min(passing, key=lambda s: (len(s), -estimates[s].gain), default=full)
+    smaller = [e for s, e in estimates.items() if len(s) < len(chosen)]
+    return chosen, all(e.high < -allowed for e in smaller)

@@ -1,0 +1,149 @@
+"""Opening a run: check what the user wrote, find or make the run's folder, take the device, remember what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import tuner
+from tuner.errors import UsageError
+from tuner.knobs import Config, SearchSpace, check_inherited, default_spaces, load_spaces
+from tuner.machine import (
+    Conditions,
+    Device,
+    DeviceLock,
+    device_names,
+    inherited,
+    open_devices,
+    read_host,
+    read_interpreter,
+    relevant,
+)
+from tuner.pipeline import workload_file
+from tuner.pipeline.context import Run
+from tuner.pipeline.options import RunOptions
+from tuner.protocol.messages import OptionValue
+from tuner.report.listener import Listener
+from tuner.session import LocalSession, SessionFactory
+from tuner.store import EventLog, earlier_run, new_run, open_store, run_identity
+from tuner.store.events import RunStarted
+from tuner.store.index import Index
+
+__all__ = ["opened"]
+
+
+@contextmanager
+def opened(
+    options: RunOptions,
+    *,
+    listener: Listener,
+    factory: SessionFactory | None,
+    clock: Callable[[], float],
+) -> Iterator[Run]:
+    """The run that `options` means, new or gone on with, for as long as the block lasts.
+
+    Everything that can be wrong with what the user wrote is found here, before a worker starts. Raises UsageError and
+    its kinds, StoreError, DeviceBusy.
+    """
+    file = workload_file.inspect(options.workload)
+    env = inherited()
+    check_inherited(env)
+    with ExitStack() as stack:
+        reader = open_devices(env)
+        stack.callback(reader.close)
+        devices = () if options.platform == "cpu" else reader.devices()
+        host = read_host()
+        space = load_spaces(options.spaces or default_spaces(_platform(options, devices)))
+        held, workload_knobs = _hold(options, file, space)
+        store = open_store(options.store)
+        identity = run_identity(
+            options.workload,
+            spaces={name: space.digest for name in (space.name,)},
+            options=_meaning(options),
+            interpreter=read_interpreter(options.python),
+            devices=devices,
+            host=host,
+            env=env,
+        )
+        command = " ".join(options.command)
+        stack.enter_context(DeviceLock(device_names(devices), command=command))
+        folder = (None if options.fresh else earlier_run(store, identity)) or new_run(store, identity)
+        log = stack.enter_context(EventLog(folder.events, command=command))
+        index = Index(store.url, runs=store.runs)
+        stack.callback(index.close)
+        run = Run(
+            options=options,
+            workload=file,
+            space=space,
+            held=held,
+            workload_knobs=workload_knobs,
+            inherited=env,
+            devices=devices,
+            host=host,
+            folder=folder,
+            log=log,
+            index=index,
+            database=store.url,
+            listener=listener,
+            factory=factory or (lambda launch: LocalSession(launch, environ=env, deadlines=lambda: run.deadlines)),
+            conditions=Conditions(reader) if factory is None else None,
+            clock=clock,
+        )
+        if not log.events:
+            run.emit(
+                RunStarted(
+                    run=folder.id,
+                    workload=str(options.workload),
+                    command=options.command,
+                    identity=identity,
+                    options=_meaning(options),
+                    inherited=relevant(env),
+                    tuner=tuner.__version__,
+                )
+            )
+        else:
+            for event in log.events:
+                run.remember(event)
+            run.resume()
+        for text in (*store.notices, *log.notices):
+            run.notice(text)
+        yield run
+
+
+def _platform(options: RunOptions, devices: tuple[Device, ...]) -> str:
+    """The platform whose spaces are the default: what was asked for, else gpu where there is one."""
+    return options.platform or ("gpu" if devices else "cpu")
+
+
+def _meaning(options: RunOptions) -> dict[str, str]:
+    """The options that change what a run means: with other ones it is another run."""
+    return {
+        "argv": " ".join(options.argv),
+        "budget_s": f"{options.budget_s:g}",
+        "trials": str(options.trials),
+        "min_gain": f"{options.min_gain:g}",
+        "hold": " ".join(f"{n}={v}" for n, v in sorted(options.hold.items())),
+        "platform": options.platform or "",
+        "allow": " ".join(sorted(options.allow)),
+        "override": " ".join(sorted(options.override)),
+        "seed": str(options.seed),
+    }
+
+
+def _hold(
+    options: RunOptions, file: workload_file.WorkloadFile, space: SearchSpace
+) -> tuple[Config, Mapping[str, OptionValue]]:
+    """`--knob NAME=VALUE`, told apart: knobs of the space, and parameters of build()."""
+    known = {k.name: k for k in space.knobs} | {a: k for k in space.knobs for a in k.aliases}
+    of_space: dict[str, str] = {}
+    of_workload: dict[str, OptionValue] = {}
+    for name, value in options.hold.items():
+        knob = known.get(name)
+        if knob is None:
+            file.check_knob(name, frozenset(known))
+            of_workload[name] = workload_file.typed_knob(value)
+        elif knob.carrier in ("pgle", "layout"):
+            raise UsageError(f"{name} can't be held: its carrier is {knob.carrier}", where="--knob")
+        else:
+            of_space[knob.name] = value
+    return Config.of(of_space), of_workload

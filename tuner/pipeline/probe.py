@@ -1,0 +1,181 @@
+"""Stage 1, probe: what is here, and which knobs exist and apply here. No trial is spent on the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from tuner.errors import FlagsError, SessionEnded, TunerError, UsageError, WorkloadError
+from tuner.knobs import UNSET, Knob, KnobStatus, applies, knobs_of_workload, option_value, pins
+from tuner.machine import environment_of
+from tuner.pipeline.bench import Bench, Benches
+from tuner.pipeline.context import Run
+from tuner.pipeline.launches import launch
+from tuner.protocol import xla_flags
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Loaded, OptionValue
+from tuner.store.records import ProbeRecord
+
+__all__ = ["run_probe"]
+
+# A name no XLA has: the parser names it beside every other unknown one, and then the process ends.
+_BOGUS = "xla_tuner_no_such_flag"
+
+
+def run_probe(run: Run, benches: Benches) -> ProbeRecord:
+    """Start the home session and ask it, the compiler and the XLA_FLAGS parser what there is."""
+    run.status("probe", "starting the home session")
+    bench = _home(run, benches)
+    loaded = bench.loaded
+    _refuse_overwritten_flags(run, loaded)
+    for text in loaded.notices:
+        run.notice(text)
+    offered = [*run.space.knobs, *knobs_of_workload(loaded.knobs_declared)]
+    left: list[KnobStatus] = []
+    knobs = [k for k in offered if _stays(run, k, left)]
+    run.status("probe", f"asking the compiler about {len(knobs)} knobs")
+    types = _types(bench, knobs)
+    unknown_as_flag = _unknown_as_flag(run, [n for k in knobs if k.carrier == "xla_flag" for n in (k.name, *k.aliases)])
+    live = [kept for k in knobs if (kept := _as_known(k, types, unknown_as_flag, left)) is not None]
+    live = _drop_bad_values(bench, live, types, left)
+    return ProbeRecord(
+        environment=environment_of(loaded, run.devices, run.host),
+        offered=tuple(k.name for k in offered),
+        live=tuple(k.name for k in live),
+        knobs=tuple(live),
+        left=tuple(left),
+        option_types={n: t for n, t in types.items() if t is not None},
+        notices=loaded.notices,
+    )
+
+
+def _home(run: Run, benches: Benches) -> Bench:
+    """The home session; if it can't start, the run ends with the reason in the user's words."""
+    try:
+        return benches.home()
+    except SessionEnded as ended:
+        failure = ended.failure
+    log = f"the whole log is in {run.folder.logs}"
+    if failure.kind is FailureClass.WORKLOAD:
+        raise WorkloadError(failure.message, where=str(run.workload.path), next=f"fix the workload; {log}")
+    if failure.kind is FailureClass.PLATFORM:
+        raise UsageError(failure.message, where="--platform", next="tune config shows where the platform was set")
+    if failure.kind in (FailureClass.UNSUPPORTED, FailureClass.BAD_VALUE) and "XLA_FLAGS" in run.inherited:
+        raise FlagsError(
+            failure.message, where="inherited XLA_FLAGS", next="remove or correct the flag this jaxlib does not take"
+        )
+    raise TunerError(
+        f"the workload fails under the default settings: {failure.message}",
+        where=f"{run.workload.path} ({failure.phase})",
+        next=log,
+    )
+
+
+def _refuse_overwritten_flags(run: Run, loaded: Loaded) -> None:
+    """A workload that sets XLA_FLAGS itself would overwrite whatever production is handed."""
+    if "XLA_FLAGS" in loaded.environ_changed:
+        value = loaded.environ_changed["XLA_FLAGS"]
+        line = next(
+            (
+                f":{number}"
+                for number, text in enumerate(run.workload.path.read_text(errors="replace").splitlines(), 1)
+                if "XLA_FLAGS" in text
+            ),
+            "",
+        )
+        raise WorkloadError(
+            f"sets XLA_FLAGS to {value!r} when it is imported: every setting tried or emitted would be lost",
+            where=f"{run.workload.path}{line}",
+            next="take the assignment out and set XLA_FLAGS in the environment; tune keeps inherited flags",
+        )
+    for name in loaded.environ_changed:
+        run.notice(f"the workload changes {name} itself when it is imported; what production inherits there is overwritten")
+
+
+def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
+    """False if the knob is held, pinned or doesn't apply; the reason is appended to `left`."""
+    reason = applies(knob.when, run.facts, carrier=knob.carrier)
+    status = "inapplicable"
+    if reason is None and knob.name in run.held.names:
+        status, reason = "held", f"--knob holds it at {run.held.get(knob.name)!r} for the whole run"
+    if reason is None and knob.name in run.workload_knobs:
+        status, reason = "held", f"--knob holds it at {run.workload_knobs[knob.name]!r} for the whole run"
+    if reason is None and knob.name in pins(run.inherited) and knob.name not in run.options.override:
+        status = "pinned"
+        reason = f"inherited as {run.inherited[knob.name]!r}; --override {knob.name} lets it be tuned"
+    if reason is not None:
+        left.append(KnobStatus(name=knob.name, status=status, reason=reason))
+    return reason is None
+
+
+def _types(bench: Bench, knobs: Sequence[Knob]) -> dict[str, str | None]:
+    """What the compiler calls each option name; None: no such option."""
+    names = [n for k in knobs if k.carrier == "xla_flag" for n in (k.name, *k.aliases)]
+    benign = ("xla_cpu_prefer_vector_width", "xla_backend_optimization_level", "xla_gpu_enable_triton_gemm")
+    more = (*benign, "xla_gpu_exclude_nondeterministic_ops")
+    return bench.session.probe(list(dict.fromkeys([*names, *more]))).types
+
+
+def _unknown_as_flag(run: Run, names: Sequence[str]) -> frozenset[str]:
+    """Which of `names` the XLA_FLAGS parser does not know: one child with all of them and a bogus one."""
+    text = xla_flags.render(tuple(xla_flags.Flag.of(n, "1") for n in (*names, _BOGUS)))
+    session = run.factory(launch(run, "flags", role="probe", config=run.held, env={"XLA_FLAGS": text}))
+    try:
+        session.start()
+    except SessionEnded as ended:
+        return frozenset(_named(ended.failure)) & frozenset(names)
+    finally:
+        session.close()
+    return frozenset()
+
+
+def _named(failure: Failure) -> set[str]:
+    return set(re.findall(r"--(xla\w+)", "\n".join((failure.message, *failure.log_head, *failure.log_tail))))
+
+
+def _as_known(
+    knob: Knob, types: Mapping[str, str | None], unknown_as_flag: frozenset[str], left: list[KnobStatus]
+) -> Knob | None:
+    """The knob under the name and in the lane that this jaxlib has for it; None if it has none."""
+    if knob.carrier != "xla_flag":
+        return knob
+    for name in (knob.name, *knob.aliases):
+        as_option, as_flag = types.get(name) is not None, name not in unknown_as_flag
+        if not as_option and not as_flag:
+            continue
+        if not as_flag:
+            reason = "this jaxlib takes it as a compile option only: an env-file can't carry it"
+            left.append(KnobStatus(name=knob.name, status="unsupported", reason=reason))
+            return None
+        if name != knob.name:
+            left.append(KnobStatus(name=knob.name, status="renamed", reason=f"this jaxlib calls it {name}"))
+        lane = knob.lane if as_option else "environment"
+        return msgspec.structs.replace(knob, name=name, lane=lane)
+    left.append(KnobStatus(name=knob.name, status="unsupported", reason="this jaxlib has no such option"))
+    return None
+
+
+def _drop_bad_values(
+    bench: Bench, knobs: Sequence[Knob], types: Mapping[str, str | None], left: list[KnobStatus]
+) -> list[Knob]:
+    """Without the values that the compiler refuses for their type."""
+    values: dict[str, tuple[OptionValue, ...]] = {
+        k.name: tuple(option_value(k, v) for v in k.values if v != UNSET)
+        for k in knobs
+        if k.carrier == "xla_flag" and types.get(k.name) is not None
+    }
+    bad = bench.session.probe([], values).bad_values
+    kept = []
+    for knob in knobs:
+        refused = {v: bad[knob.name].get(str(option_value(knob, v))) for v in knob.values} if knob.name in bad else {}
+        wrong = {v: text for v, text in refused.items() if v != UNSET and text}
+        if wrong:
+            left.append(
+                KnobStatus(name=knob.name, status="unsupported", reason=next(iter(wrong.values())), values=tuple(wrong))
+            )
+        rest = tuple(v for v in knob.values if v not in wrong)
+        if any(v != UNSET for v in rest):
+            kept.append(msgspec.structs.replace(knob, values=rest))
+    return kept

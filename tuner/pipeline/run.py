@@ -1,0 +1,147 @@
+"""The loop that runs the stages, and everything around it: identity, resume, lock, Ctrl-C."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from tuner.errors import Interrupted
+from tuner.knobs import Knob, KnobStatus
+from tuner.measure import Verdict
+from tuner.pipeline.baseline import run_baseline
+from tuner.pipeline.bench import Benches
+from tuner.pipeline.confirm import run_confirm
+from tuner.pipeline.context import Run
+from tuner.pipeline.minimise import run_minimise
+from tuner.pipeline.opening import opened
+from tuner.pipeline.options import RunOptions
+from tuner.pipeline.presets import run_presets
+from tuner.pipeline.probe import run_probe
+from tuner.pipeline.report import run_report
+from tuner.pipeline.screen import run_screen
+from tuner.pipeline.seal import run_seal
+from tuner.pipeline.search import run_search
+from tuner.report.listener import Listener, Silent
+from tuner.session import SessionFactory
+from tuner.store.events import AnyEvent, Interruption, RunFinished, StageFinished
+from tuner.store.records import ConfirmRecord, ProbeRecord, ReportRecord, StageRecord
+
+__all__ = ["STAGES", "Outcome", "list_knobs", "tune"]
+
+Stage = Callable[[Run, Benches], StageRecord]
+
+STAGES: Mapping[str, Stage] = {
+    "probe": run_probe,
+    "baseline": run_baseline,
+    "presets": run_presets,
+    "screen": run_screen,
+    "search": run_search,
+    "minimise": run_minimise,
+    "confirm": run_confirm,
+    "seal": run_seal,
+    "report": run_report,
+}
+"""The pipeline, in order. A stage whose record is in the event log is skipped: that is all of resuming."""
+
+_NO_GAIN = 4
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a finished run leaves: its events, its files, and the exit code that the CLI ends with."""
+
+    run: str
+    folder: Path
+    events: list[AnyEvent]
+    exit_code: int
+    files: dict[str, str]
+
+
+def tune(
+    options: RunOptions,
+    *,
+    listener: Listener | None = None,
+    factory: SessionFactory | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """Run the pipeline, or what an earlier run of the same identity left of it.
+
+    `factory` makes sessions (None: real workers), `clock` is the run's time in seconds; both are the seam for fakes and
+    replays. Raises TunerError and its subclasses; `Interrupted` on Ctrl-C, after everything was closed.
+    """
+    with opened(options, listener=listener or Silent(), factory=factory, clock=clock) as run:
+        benches = Benches(run)
+        stage = ""
+        try:
+            for stage, function in STAGES.items():
+                if stage not in run.records:
+                    _run_stage(run, benches, stage, function)
+        except KeyboardInterrupt:
+            benches.close()
+            run.emit(Interruption(stage=stage))
+            raise Interrupted(
+                f"stopped in {stage}; everything measured so far is kept in {run.folder.path}",
+                next=f"the same command goes on from here: {' '.join(options.command) or 'tune'}",
+            ) from None
+        finally:
+            benches.close()
+        return _outcome(run)
+
+
+def _run_stage(run: Run, benches: Benches, stage: str, function: Stage) -> None:
+    began = run.budget.now()
+    record = function(run, benches)
+    run.emit(StageFinished(stage=stage, seconds=run.budget.now() - began, record=record))
+    run.publish()
+
+
+def _outcome(run: Run) -> Outcome:
+    confirmed = run.record("confirm", ConfirmRecord)
+    gained = confirmed.verdict is Verdict.FASTER
+    code = _NO_GAIN if run.options.require_gain and not gained else 0
+    if not any(isinstance(e, RunFinished) for e in run.events):
+        run.emit(RunFinished(exit_code=code))
+        run.publish()
+    return Outcome(
+        run=run.folder.id,
+        folder=run.folder.path,
+        events=run.events,
+        exit_code=code,
+        files=run.record("report", ReportRecord).files,
+    )
+
+
+# What `tune knobs` asks with when no workload is named: any jitted step will do.
+_ANY_STEP = """
+import jax.numpy as jnp
+
+
+def build():
+    return lambda x: jnp.tanh(x @ x), (jnp.eye(64),)
+"""
+
+
+def list_knobs(
+    options: RunOptions, *, listener: Listener | None = None, factory: SessionFactory | None = None
+) -> tuple[list[Knob], list[KnobStatus], dict[str, str]]:
+    """What exists and applies here: the live knobs, those that left with the reason, and the options' types.
+
+    Runs the probe alone, in a store that is thrown away. `options.workload` may be a folder: then a small built-in step
+    is asked with.
+    """
+    with tempfile.TemporaryDirectory(prefix="tuner-knobs-") as folder:
+        workload = options.workload
+        if workload.is_dir():
+            workload = Path(folder) / "any_step.py"
+            workload.write_text(_ANY_STEP)
+        alone = msgspec.structs.replace(options, workload=workload, store=str(Path(folder) / "store"), fresh=True)
+        with opened(alone, listener=listener or Silent(), factory=factory, clock=time.monotonic) as run:
+            benches = Benches(run)
+            try:
+                record: ProbeRecord = run_probe(run, benches)
+            finally:
+                benches.close()
+        return list(record.knobs), list(record.left), record.option_types

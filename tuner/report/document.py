@@ -1,0 +1,286 @@
+"""RunDocument: what ``tune run --json`` prints, as a versioned type."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from tuner.knobs.config import DEFAULT
+from tuner.measure.types import Estimate, Verdict
+from tuner.report.headline import headline, next_step
+from tuner.report.view import RunView
+from tuner.report.wording import clean, interval, speedup
+
+__all__ = ["FILES", "KNOBS", "SCHEMA", "RunDocument", "document", "interval_json", "plain", "speedup_json"]
+
+SCHEMA = "tuner/run/1"
+FILES = ("env", "shell", "json", "events", "table")
+"""The files that every document names, with null for one that wasn't written."""
+KNOBS = ("offered", "live", "unsupported", "inapplicable", "inert")
+
+Interval = tuple[float, float] | None
+
+
+class EnvironmentPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`key` names the identity: the result holds only where that is equal. `context`: what else was the case."""
+
+    key: str
+    identity: dict[str, str]
+    context: dict[str, str]
+
+
+class EffectPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The speed-up lost when only this setting is left out, with its interval."""
+
+    ratio: float | None
+    interval: Interval
+
+
+class FinalistPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A config put to the proof. `ratios`: the speed-up in each pair of fresh processes."""
+
+    settings: dict[str, str]
+    verdict: Verdict
+    speedup: float | None
+    speedup_ci: Interval
+    ratios: list[float | None]
+    failure: str | None
+
+
+class CandidatesPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`deduplicated`: trials that share another's samples. `failed`: class → candidates."""
+
+    compiled: int
+    deduplicated: int
+    timed: int
+    failed: dict[str, int]
+
+
+class CountsPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`knobs`: those offered and live, and how many left for which reason; the names in `KNOBS` are always there."""
+
+    knobs: dict[str, int]
+    candidates: CandidatesPart
+
+
+class LeftPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A knob that left, or lost `values` only, and why."""
+
+    name: str
+    status: str
+    reason: str
+    values: list[str]
+
+
+class FailurePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A candidate that failed. `failure` is the class; `trial` is null for a finalist that failed when confirmed."""
+
+    settings: dict[str, str]
+    failure: str
+    phase: str
+    message: str
+    trial: int | None
+    stage: str
+
+
+class TimePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds. `compile` adds up concurrent compiles, so the parts may exceed `total`."""
+
+    total: float
+    compile: float
+    steps: float
+    starts: float
+    other: float
+
+
+class UnfinishedPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The stage that the run is in, or ended in before its end."""
+
+    stage: str
+    seconds: float
+
+
+class NextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to do next; `command` is null where there is nothing to type."""
+
+    command: str | None
+    purpose: str
+
+
+class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run. Times are seconds unless the name says ms; gains are speed-ups (1.05: 5 % faster) with [low, high].
+
+    `verdict`: faster | same | slower | unclear, null before there is one. `speedup`, `speedup_ci`: the best finalist
+    against the defaults, in fresh processes. `control_ms`, `best_ms`: a step with the defaults, and with that finalist.
+    `settings`: what to set, name → value as emitted; empty means the defaults. `effects`: name → what that setting does
+    by itself. `resolution`: the smallest gain that the budget could resolve, as a fraction. `stages`: name → seconds,
+    for stages that ended. `emitted`: the environment that the bundle sets. A number that could not be computed is null.
+    """
+
+    schema: Literal["tuner/run/1"] = "tuner/run/1"
+    run: str
+    workload: str
+    command: str
+    tuner: str
+    program: str | None
+    environment: EnvironmentPart | None
+    state: Literal["finished", "interrupted", "stopped", "unfinished"]
+    summary: str
+    verdict: Verdict | None
+    speedup: float | None
+    speedup_ci: Interval
+    control_ms: float | None
+    best_ms: float | None
+    pairs: int
+    settings: dict[str, str]
+    effects: dict[str, EffectPart]
+    emitted: dict[str, str]
+    finalists: list[FinalistPart]
+    resolution: float | None
+    counts: CountsPart
+    left: list[LeftPart]
+    failures: list[FailurePart]
+    stages: dict[str, float]
+    unfinished: UnfinishedPart | None
+    time: TimePart
+    notices: list[str]
+    files: dict[str, str | None]
+    next: NextPart
+
+
+def document(view: RunView, files: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The `RunDocument` of a run as plain JSON values: no NaN, no infinity. `files` adds to, or overrules, those that
+    the report stage recorded."""
+    known = {**(view.report.files if view.report else {}), **(files or {})}
+    confirm, step = view.confirm, next_step(view, known)
+    estimate = confirm.estimate if confirm else None
+    baseline_ms = _step_ms(view.baseline.control_ms if view.baseline else None)
+    value = RunDocument(
+        run=view.run,
+        workload=view.workload,
+        command=shlex.join(view.command),
+        tuner=view.tuner,
+        program=view.baseline.program if view.baseline else None,
+        environment=_environment(view),
+        state=_state(view),
+        summary=headline(view),
+        verdict=confirm.verdict if confirm else None,
+        speedup=speedup_json(estimate),
+        speedup_ci=interval_json(estimate),
+        control_ms=_step_ms(confirm.control_ms if confirm else None) or baseline_ms,
+        best_ms=_step_ms(confirm.best_ms if confirm else None),
+        pairs=confirm.pairs if confirm else 0,
+        settings=(confirm.chosen if confirm else DEFAULT).as_dict(),
+        effects={
+            name: EffectPart(ratio=speedup_json(e.estimate), interval=interval_json(e.estimate))
+            for name, e in view.effects.items()
+        },
+        emitted=view.seal.environment if view.seal else {},
+        finalists=_finalists(view),
+        resolution=_finite(view.baseline.resolution) if view.baseline else None,
+        counts=_counts(view),
+        left=[
+            LeftPart(name=s.name, status=s.status, reason=s.reason, values=list(s.values))
+            for s in (*view.left, *view.narrowed)
+        ],
+        failures=_failures(view),
+        stages={stage: _finite(seconds) or 0.0 for stage, seconds in view.stages.items()},
+        unfinished=UnfinishedPart(stage=view.unfinished, seconds=view.unfinished_s) if view.unfinished else None,
+        time=TimePart(
+            total=view.spent.total_s,
+            compile=view.spent.compile_s,
+            steps=view.spent.steps_s,
+            starts=view.spent.starts_s,
+            other=view.spent.other_s,
+        ),
+        notices=list(view.notices),
+        files={**dict.fromkeys(FILES), **known},
+        next=NextPart(command=step.command or None, purpose=step.purpose),
+    )
+    return plain(value)
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """`value` as plain JSON values: tuples become lists, and a number that isn't finite null."""
+    built: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return built
+
+
+def speedup_json(estimate: Estimate | None) -> float | None:
+    """exp(gain), null if there is no estimate or it isn't finite."""
+    return _finite(speedup(estimate.gain)) if estimate else None
+
+
+def interval_json(estimate: Estimate | None) -> Interval:
+    """[low, high] as speed-ups, null unless both are finite."""
+    return interval(estimate) if estimate else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _step_ms(value: float | None) -> float | None:
+    """A step time; zero, a negative one or one that isn't finite was never measured."""
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def _state(view: RunView) -> Literal["finished", "interrupted", "stopped", "unfinished"]:
+    if view.interrupted:
+        return "interrupted"
+    if not view.unfinished:
+        return "finished"
+    return "unfinished" if view.exit_code is None else "stopped"
+
+
+def _environment(view: RunView) -> EnvironmentPart | None:
+    if view.probe is None:
+        return None
+    environment = view.probe.environment
+    return EnvironmentPart(key=environment.key, identity=environment.identity, context=environment.context)
+
+
+def _finalists(view: RunView) -> list[FinalistPart]:
+    return [
+        FinalistPart(
+            settings=finalist.config.as_dict(),
+            verdict=finalist.verdict,
+            speedup=speedup_json(finalist.estimate),
+            speedup_ci=interval_json(finalist.estimate),
+            ratios=[_finite(speedup(-value)) for value in finalist.log_ratios],
+            failure=finalist.failure.kind.value if finalist.failure else None,
+        )
+        for finalist in (view.confirm.finalists if view.confirm else ())
+    ]
+
+
+def _counts(view: RunView) -> CountsPart:
+    counts = view.counts
+    return CountsPart(
+        knobs={**dict.fromkeys(KNOBS, 0), "offered": counts.offered, "live": counts.live, **counts.left},
+        candidates=CandidatesPart(
+            compiled=counts.compiled,
+            deduplicated=counts.deduplicated,
+            timed=counts.timed,
+            failed=counts.failed,
+        ),
+    )
+
+
+def _failures(view: RunView) -> list[FailurePart]:
+    return [
+        FailurePart(
+            settings=entry.config.as_dict(),
+            failure=kind.value,
+            phase=entry.failure.phase,
+            message=clean(entry.failure.message),
+            trial=entry.trial if entry.trial >= 0 else None,
+            stage=entry.stage,
+        )
+        for kind, entries in view.failures.items()
+        for entry in entries
+    ]

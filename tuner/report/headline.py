@@ -1,0 +1,101 @@
+"""The run in one sentence, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+import msgspec
+
+from tuner.knobs.config import DEFAULT
+from tuner.measure.types import Verdict
+from tuner.report.view import RunView
+from tuner.report.wording import change_ms, count, duration, milliseconds, percent, ratio, reason, speedup
+from tuner.store.records import ConfirmRecord
+
+__all__ = ["Next", "headline", "next_step"]
+
+
+class Next(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do next: a command for a shell ("" if there is none to type) and what it is for."""
+
+    command: str
+    purpose: str
+
+
+def headline(view: RunView) -> str:
+    """The verdict with the numbers behind it; without one, how far the run came."""
+    if view.confirm is None:
+        return _without_verdict(view)
+    sentence = _verdict(view, view.confirm)
+    if view.unfinished and (view.interrupted or view.exit_code is not None):
+        sentence += f"; {'interrupted' if view.interrupted else 'stopped'} in {view.unfinished}"
+    return sentence
+
+
+def _verdict(view: RunView, confirm: ConfirmRecord) -> str:
+    pairs = f"{count(confirm.pairs, 'pair')} of fresh processes"
+    measured = f"{ratio(confirm.estimate)} in {pairs}" if confirm.estimate else ""
+    control = f"{milliseconds(confirm.control_ms)} a step" if confirm.control_ms > 0 else ""
+    if confirm.verdict is Verdict.FASTER and confirm.estimate:
+        change = change_ms(confirm.control_ms, confirm.best_ms)
+        return f"faster: {ratio(confirm.estimate)}, {change} a step, confirmed in {pairs}"
+    if view.all_failed:
+        return _sentence("no candidate could be timed: keep the defaults", f"{view.failed_total} failed", control)
+    if not confirm.finalists:
+        return _sentence("no gain found: keep the defaults", "nothing was worth confirming", control)
+    match confirm.verdict:
+        case Verdict.SAME:
+            return _sentence("no significant gain: keep the defaults", measured, control)
+        case Verdict.SLOWER:
+            slower = f"what looked best is slower, {measured}"
+            return _sentence("no gain: keep the defaults", slower, control)
+    failed = "" if any(f.failure is None for f in confirm.finalists) else "every finalist failed in a fresh process"
+    resolution = f"gains below {percent(view.baseline.resolution)} can't be told here" if view.baseline else ""
+    return _sentence("unclear: keep the defaults", failed or measured, control, "" if failed else resolution)
+
+
+def _sentence(head: str, *details: str) -> str:
+    kept = "; ".join(detail for detail in details if detail)
+    return f"{head} ({kept})" if kept else head
+
+
+def _without_verdict(view: RunView) -> str:
+    if not view.run and not view.stages and not view.unfinished_s and not view.trials:
+        return "nothing has run yet"
+    after = duration(view.spent.total_s)
+    best = view.best_trial
+    # Only what looks like a gain is worth a word, and only as what it is: the best of many noisy numbers.
+    value = speedup(-best.value) if best and best.value is not None else 1.0
+    looks = f"; the best so far, {value:.2f}x, is not confirmed" if value > 1 else ""
+    if view.interrupted:
+        return f"interrupted in {view.unfinished} after {after}: no verdict{looks}"
+    if view.exit_code is None:
+        return f"unfinished, in {view.unfinished} after {after}: no verdict{looks}"
+    why = _reason(view)
+    return f"stopped in {view.unfinished} after {after}: no verdict{f' ({why})' if why else looks}"
+
+
+def _reason(view: RunView) -> str:
+    """What ended the run: a session that died, or the default itself failing."""
+    defaults = [entry for entries in view.failures.values() for entry in entries if entry.config == DEFAULT]
+    failures = [entry.failure for entry in defaults] + [e.failure for e in view.session_failures if e.failure]
+    return f"{failures[-1].kind.value}: {reason(failures[-1])}" if failures else ""
+
+
+def next_step(view: RunView, files: Mapping[str, str]) -> Next:
+    """What to do next. `files`: those of the run, by name ("shell", "env", …)."""
+    again = shlex.join(view.command)
+    if view.unfinished and (view.interrupted or view.exit_code is None):
+        return Next(command=again, purpose="goes on where this ended")
+    if view.confirm is None and not view.unfinished:
+        return Next(command=again, purpose="starts the run")
+    if view.confirm is None or view.all_failed:
+        return Next(command="tune show --failed", purpose="every failure with its log and the command to repeat it")
+    if view.confirm.verdict is Verdict.FASTER:
+        if "shell" in files:
+            return Next(command=f". {shlex.quote(files['shell'])}", purpose="in the shell that starts your program")
+        return Next(command=again, purpose="builds the files that are missing")
+    if view.confirm.verdict is Verdict.UNCLEAR:
+        return Next(command="", purpose="more rounds resolve smaller gains: run again with a larger --budget")
+    return Next(command="", purpose="nothing: the defaults are as fast as anything tried")

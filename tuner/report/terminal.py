@@ -1,0 +1,207 @@
+"""The result of a run as text for people: a terminal of any width, a pipe or a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from tuner.measure.types import Verdict
+from tuner.report.findings import finding
+from tuner.report.headline import headline, next_step
+from tuner.report.layout import Page
+from tuner.report.view import STAGES, FailedCandidate, RunView
+from tuner.report.wording import clean, count, duration, ratio, reason, setting, settings, some
+from tuner.store.records import StageRecord
+
+__all__ = ["render_result"]
+
+_VERDICT_STYLE = {
+    Verdict.FASTER: "bold green",
+    Verdict.SAME: "bold",
+    Verdict.SLOWER: "bold",
+    Verdict.UNCLEAR: "bold yellow",
+}
+_REASONS = 3  # of each class of failure, and of each class of knobs that left
+_NAMES = 4
+
+
+def render_result(
+    view: RunView, *, width: int = 100, color: bool = False, files: Mapping[str, str] | None = None
+) -> str:
+    """The whole result, verdict first. `files` adds to, or overrules, those that the report stage recorded.
+
+    Without `color` the text holds no escape codes. Settings, paths and commands are never cut or broken.
+    """
+    known = {**(view.report.files if view.report else {}), **(files or {})}
+    page = Page(width)
+    style = _VERDICT_STYLE[view.confirm.verdict] if view.confirm else "bold yellow"
+    page.prose(headline(view), style=style)
+    _about(page, view)
+    _kept(page, view)
+    _emitted(page, view)
+    _finalists(page, view)
+    _failed(page, view)
+    _knobs(page, view)
+    _stages(page, view)
+    _notices(page, view)
+    if known:
+        page.heading("files")
+        page.rows([(name, path) for name, path in known.items() if path], styles=("", "cyan"), wrap=False)
+    _next(page, view, known)
+    return page.text(color=color)
+
+
+def _about(page: Page, view: RunView) -> None:
+    rows = [("workload", view.workload), ("run", view.run)]
+    if view.probe:
+        identity = view.probe.environment.identity
+        rows.append(("on", ", ".join(f"{key} {value}" for key, value in identity.items())))
+    page.blank()
+    page.rows([(name, value) for name, value in rows if value], indent=0, styles=("dim",))
+
+
+def _kept(page: Page, view: RunView) -> None:
+    """The settings that will be emitted, each with what is lost without it."""
+    if view.confirm is None or view.confirm.verdict is not Verdict.FASTER:
+        return
+    page.heading("settings", "what to set, and the speed-up lost when only this one is left out")
+    rows = []
+    for name, value in view.confirm.chosen.settings:
+        effect = view.effects.get(name)
+        rows.append((setting(name, value), ratio(effect.estimate) if effect else "effect not measured"))
+    page.rows(rows, styles=("bold", ""))
+    if view.minimise and view.minimise.dropped:
+        page.heading("dropped", "of the search's winner, without loss")
+        dropped = view.minimise.dropped
+        winner = view.minimise.winner.config if view.minimise.winner else None
+        page.rows([(setting(name, winner.get(name)) if winner else name, why) for name, why in dropped.items()])
+
+
+def _emitted(page: Page, view: RunView) -> None:
+    if view.seal and view.confirm and view.confirm.verdict is Verdict.FASTER:
+        page.heading("environment", "what the bundle's files set, text for text as it was sealed")
+        for name, value in view.seal.environment.items():
+            page.line(f"{name}={value}", indent=2)
+
+
+def _finalists(page: Page, view: RunView) -> None:
+    """Every config that was put to the proof, unless the headline has said it all."""
+    finalists = view.confirm.finalists if view.confirm else ()
+    if not finalists or (len(finalists) == 1 and view.confirm and view.confirm.verdict is Verdict.FASTER):
+        return
+    page.heading("finalists", "against the defaults, in fresh processes")
+    for finalist in finalists:
+        failure = finalist.failure
+        said = f"failed, {failure.kind.value}: {reason(failure)}" if failure else ""
+        page.line(settings(finalist.config), indent=2)
+        page.prose(said or f"{finalist.verdict.value} {ratio(finalist.estimate)}", indent=6)
+
+
+def _failed(page: Page, view: RunView) -> None:
+    if not view.failures and not view.session_failures:
+        return
+    page.heading("failed", f"{count(view.failed_total, 'candidate')}; each one: tune show --failed")
+    rows = []
+    for kind, entries in view.failures.items():
+        blame = "" if kind.caused_by_config else " (no fault of the settings)"
+        rows.append((kind.value + blame, str(len(entries)), _reasons(entries)))
+    if view.session_failures:
+        ends = [
+            f"{event.session}, {event.failure.kind.value}: {reason(event.failure)}"
+            for event in view.session_failures
+            if event.failure
+        ]
+        rows.append(("sessions that ended", str(len(ends)), "; ".join(_top(ends))))
+    page.rows(rows, align="<>", styles=("red",))
+
+
+def _reasons(entries: Sequence[FailedCandidate]) -> str:
+    """The most frequent messages; one that a single candidate gave names it."""
+    messages: dict[str, list[FailedCandidate]] = {}
+    for entry in entries:
+        messages.setdefault(reason(entry.failure), []).append(entry)
+    ranked = sorted(messages.items(), key=lambda item: -len(item[1]))
+    texts = []
+    for message, who in ranked[:_REASONS]:
+        whose = settings(who[0].config) if len(who) == 1 else f"{len(who)} times"
+        texts.append(f"{whose}: {message}")
+    if len(ranked) > _REASONS:
+        texts.append(f"and {len(ranked) - _REASONS} more reasons")
+    return "; ".join(texts)
+
+
+def _top(texts: Iterable[str]) -> list[str]:
+    """The most frequent texts, with how often each came if they differ, and how many other ones there are."""
+    ranked = Counter(texts).most_common()
+    shown = [text if number == 1 or len(ranked) == 1 else f"{text} ({number})" for text, number in ranked[:_REASONS]]
+    return shown + ([f"and {len(ranked) - _REASONS} more reasons"] if len(ranked) > _REASONS else [])
+
+
+def _knobs(page: Page, view: RunView) -> None:
+    if not view.probe:
+        return
+    offered, live = view.counts.offered, view.counts.live
+    page.heading("knobs", f"{offered} offered, {live} live at the end; each one: tune knobs")
+    rows = []
+    for status, number in view.counts.left.items():
+        of = [entry for entry in view.left if entry.status == status]
+        names = f"{some((entry.name for entry in of), _NAMES)}: "
+        rows.append((status, str(number), names + "; ".join(_top(clean(entry.reason) for entry in of))))
+    for entry in view.narrowed:
+        lost = f" loses {', '.join(value or '(empty)' for value in entry.values)}" if entry.values else ""
+        rows.append((entry.status, "", f"{entry.name}{lost}: {clean(entry.reason)}"))
+    page.rows(rows, align="<>")
+
+
+def _record(view: RunView, stage: str) -> StageRecord | None:
+    records: dict[str, StageRecord | None] = {
+        "probe": view.probe,
+        "baseline": view.baseline,
+        "presets": view.presets,
+        "screen": view.screen,
+        "search": view.search,
+        "minimise": view.minimise,
+        "confirm": view.confirm,
+        "seal": view.seal,
+        "report": view.report,
+    }
+    return records[stage]
+
+
+def _stages(page: Page, view: RunView) -> None:
+    spent = view.spent
+    page.heading(
+        "time",
+        f"{duration(spent.total_s)}: compiling {duration(spent.compile_s)}, timed steps {duration(spent.steps_s)}, "
+        f"process starts {duration(spent.starts_s)}, other {duration(spent.other_s)}",
+    )
+    rows = []
+    for stage in STAGES:
+        record = _record(view, stage)
+        if record is not None:
+            rows.append((stage, duration(view.stages.get(stage, 0.0)), finding(record)))
+        elif stage == view.unfinished:
+            state = "interrupted" if view.interrupted else "under way" if view.exit_code is None else "stopped"
+            tried = sum(trial.stage == stage for trial in view.trials)
+            so_far = f" after {count(tried, 'trial')}" if tried else ""
+            rows.append((stage, duration(view.unfinished_s), f"{state}{so_far}"))
+        else:
+            rows.append((stage, "–", "not run"))
+    page.rows(rows, align="<>", styles=("", "", "dim"))
+
+
+def _notices(page: Page, view: RunView) -> None:
+    if view.notices:
+        page.heading("notices")
+        for text in view.notices:
+            page.rows([("–", clean(text))])
+
+
+def _next(page: Page, view: RunView, files: Mapping[str, str]) -> None:
+    step = next_step(view, files)
+    if step.command:
+        page.heading("next", step.purpose)
+        page.line(step.command, indent=2, style="cyan")
+    else:
+        page.blank()
+        page.rows([("next", step.purpose)], indent=0, styles=("bold",))

@@ -1,0 +1,333 @@
+"""RunView: everything a report says about one run, computed from its events alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import TypeVar, get_args
+
+import msgspec
+
+from tuner.knobs.config import DEFAULT, Config
+from tuner.knobs.status import KnobStatus
+from tuner.measure.types import Verdict
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Loaded
+from tuner.store.events import (
+    AnyEvent,
+    CandidateCompiled,
+    Interruption,
+    Notice,
+    RoundTimed,
+    RunFinished,
+    RunStarted,
+    SessionClosed,
+    SessionStarted,
+    StageFinished,
+    TrialFinished,
+)
+from tuner.store.records import (
+    BaselineRecord,
+    ConfirmRecord,
+    Effect,
+    MinimiseRecord,
+    PresetsRecord,
+    ProbeRecord,
+    ReportRecord,
+    ScreenRecord,
+    SealRecord,
+    SearchRecord,
+    StageRecord,
+)
+
+__all__ = ["STAGES", "Counts", "FailedCandidate", "RunView", "Spent", "gone"]
+
+STAGES: tuple[str, ...] = tuple(kind.__struct_config__.tag for kind in get_args(StageRecord))
+"""Every stage, in the order of the pipeline."""
+
+_ENDED_WELL = (0, 4)  # 4: no gain although one was required
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class FailedCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A config that failed. `trial`: its number, -1 for a finalist that failed in fresh processes (no one session)."""
+
+    config: Config
+    failure: Failure
+    session: str
+    trial: int
+    stage: str
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """`left`: status → knobs that are gone for it. `live`: knobs still in the space after the last stage that said so.
+
+    `compiled`: distinct (session, config) pairs, controls included. `deduplicated`: trials that share an earlier
+    trial's samples. `timed`: trials with samples of their own. `failed`: class → candidates.
+    """
+
+    offered: int
+    live: int
+    left: dict[str, int]
+    compiled: int
+    deduplicated: int
+    timed: int
+    failed: dict[str, int]
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds. `compile_s` adds up the threads that compile at once, so the parts may exceed `total_s`."""
+
+    compile_s: float
+    steps_s: float
+    starts_s: float
+    other_s: float
+    total_s: float
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, finished or not. A record is None while its stage has not ended.
+
+    `stages`: stage → seconds, for those that ended; `unfinished`: the stage under way when the events end ("" if the
+    run ended), `unfinished_s` its seconds so far. `interrupted`: it was Ctrl-C that ended the events.
+    `failures`: by class, the most frequent first. `session_failures`: sessions that ended by themselves, except where
+    a candidate is known to be the cause. `left`: knobs that are gone, each once; `narrowed`: live ones that lost values
+    or go by another name. `home`: what the home session found.
+    """
+
+    run: str
+    workload: str
+    command: tuple[str, ...]
+    tuner: str
+    options: dict[str, str]
+    inherited: dict[str, str]
+    home: Loaded | None
+    probe: ProbeRecord | None
+    baseline: BaselineRecord | None
+    presets: PresetsRecord | None
+    screen: ScreenRecord | None
+    search: SearchRecord | None
+    minimise: MinimiseRecord | None
+    confirm: ConfirmRecord | None
+    seal: SealRecord | None
+    report: ReportRecord | None
+    stages: dict[str, float]
+    unfinished: str
+    unfinished_s: float
+    interrupted: bool
+    exit_code: int | None
+    trials: tuple[TrialFinished, ...]
+    failures: dict[FailureClass, tuple[FailedCandidate, ...]]
+    session_failures: tuple[SessionClosed, ...]
+    notices: tuple[str, ...]
+    left: tuple[KnobStatus, ...]
+    narrowed: tuple[KnobStatus, ...]
+    counts: Counts
+    spent: Spent
+
+    @classmethod
+    def of(cls, events: Sequence[AnyEvent]) -> RunView:
+        """The view of a run's events, however far they go."""
+        started = _last(events, RunStarted)
+        finished = [event for event in events if isinstance(event, StageFinished)]
+        records = {event.stage: event.record for event in finished}
+        probe, screen = _record(records, ProbeRecord), _record(records, ScreenRecord)
+        confirm = _record(records, ConfirmRecord)
+        trials = tuple(event for event in events if isinstance(event, TrialFinished))
+        failed = _failed(trials, confirm)
+        statuses = (*(probe.left if probe else ()), *(screen.left if screen else ()))
+        live = frozenset(screen.live if screen else probe.live if probe else ())
+        left = gone(statuses, live)
+        elapsed, since_stage = _clocked(events)
+        interruption, exit_code = _ending(events)
+        stages = {event.stage: event.seconds for event in finished}
+        return cls(
+            run=started.run if started else "",
+            workload=started.workload if started else "",
+            command=started.command if started else (),
+            tuner=started.tuner if started else "",
+            options=started.options if started else {},
+            inherited=started.inherited if started else {},
+            home=next((e.loaded for e in reversed(events) if isinstance(e, SessionStarted) and e.role == "home"), None),
+            probe=probe,
+            baseline=_record(records, BaselineRecord),
+            presets=_record(records, PresetsRecord),
+            screen=screen,
+            search=_record(records, SearchRecord),
+            minimise=_record(records, MinimiseRecord),
+            confirm=confirm,
+            seal=_record(records, SealRecord),
+            report=_record(records, ReportRecord),
+            stages={stage: stages[stage] for stage in STAGES if stage in stages},
+            unfinished=_unfinished(records, interruption, exit_code),
+            unfinished_s=since_stage,
+            interrupted=bool(interruption),
+            exit_code=exit_code,
+            trials=trials,
+            failures=_by_class(failed),
+            session_failures=_session_failures(events, failed),
+            notices=_notices(events, records),
+            left=tuple(left.values()),
+            narrowed=tuple(status for status in statuses if status.name not in left),
+            counts=Counts(
+                offered=len(probe.offered) if probe else 0,
+                live=len(live),
+                left=dict(Counter(status.status for status in left.values()).most_common()),
+                compiled=len({(e.session, e.config) for e in events if isinstance(e, CandidateCompiled)}),
+                deduplicated=sum(trial.shared_with >= 0 for trial in trials),
+                timed=sum(trial.value is not None and trial.shared_with < 0 for trial in trials),
+                failed=dict(Counter(entry.failure.kind.value for entry in failed).most_common()),
+            ),
+            spent=_spent(events, max(elapsed, sum(stages.values()))),
+        )
+
+    @property
+    def best_trial(self) -> TrialFinished | None:
+        """The fastest trial that sets anything, None if none was timed."""
+        timed = [trial for trial in self.trials if trial.value is not None and trial.config != DEFAULT]
+        return min(timed, key=lambda trial: trial.value or 0.0, default=None)
+
+    @property
+    def effects(self) -> dict[str, Effect]:
+        """By name, what each emitted setting does by itself; empty unless they are the very config that was reduced."""
+        confirm, minimise = self.confirm, self.minimise
+        if confirm is None or confirm.verdict is not Verdict.FASTER or minimise is None or minimise.reduced is None:
+            return {}
+        return {e.name: e for e in minimise.effects} if minimise.reduced.config == confirm.chosen else {}
+
+    @property
+    def all_failed(self) -> bool:
+        """True if candidates were tried and none could be timed."""
+        tried = [trial for trial in self.trials if trial.config != DEFAULT]
+        return bool(tried) and all(trial.value is None for trial in tried)
+
+    @property
+    def failed_total(self) -> int:
+        return sum(self.counts.failed.values())
+
+
+def _last(events: Sequence[AnyEvent], kind: type[R]) -> R | None:
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)
+
+
+def _record(records: Mapping[str, StageRecord], kind: type[R]) -> R | None:
+    return next((record for record in records.values() if isinstance(record, kind)), None)
+
+
+def _failed(trials: Sequence[TrialFinished], confirm: ConfirmRecord | None) -> list[FailedCandidate]:
+    """Trials in the order finished, then finalists that held in the session and failed in a fresh process."""
+    failed = [
+        FailedCandidate(config=t.config, failure=t.failure, session=t.session, trial=t.number, stage=t.stage)
+        for t in trials
+        if t.failure is not None
+    ]
+    failed += [
+        FailedCandidate(config=f.config, failure=f.failure, session="", trial=-1, stage="confirm")
+        for f in (confirm.finalists if confirm else ())
+        if f.failure is not None
+    ]
+    return failed
+
+
+def _by_class(failed: Sequence[FailedCandidate]) -> dict[FailureClass, tuple[FailedCandidate, ...]]:
+    kinds = Counter(entry.failure.kind for entry in failed).most_common()
+    return {kind: tuple(entry for entry in failed if entry.failure.kind == kind) for kind, _ in kinds}
+
+
+def _session_failures(events: Sequence[AnyEvent], failed: Sequence[FailedCandidate]) -> tuple[SessionClosed, ...]:
+    explained = {(entry.failure.kind, entry.failure.message) for entry in failed}
+    return tuple(
+        event
+        for event in events
+        if isinstance(event, SessionClosed)
+        and event.failure is not None
+        and event.failure.kind is not FailureClass.INTERRUPTED  # we ended it
+        and (event.failure.kind, event.failure.message) not in explained
+    )
+
+
+def _notices(events: Sequence[AnyEvent], records: Mapping[str, StageRecord]) -> tuple[str, ...]:
+    """Each notice once, in the order first given."""
+    texts = [event.text for event in events if isinstance(event, Notice)]
+    for record in records.values():
+        if isinstance(record, (ProbeRecord, SealRecord)):
+            texts += record.notices
+    return tuple(dict.fromkeys(texts))
+
+
+def gone(left: Iterable[KnobStatus], live: Container[str]) -> dict[str, KnobStatus]:
+    """By name, each knob of `left` that is not live, once; one that lost its values one by one left with the last."""
+    entries: dict[str, list[KnobStatus]] = {}
+    for status in left:
+        if status.name not in live and status.status != "renamed":
+            entries.setdefault(status.name, []).append(status)
+    return {name: _merged(of) for name, of in entries.items()}
+
+
+def _merged(entries: Sequence[KnobStatus]) -> KnobStatus:
+    whole = next((entry for entry in entries if not entry.values), None)
+    if whole or len(entries) == 1:
+        return whole or entries[0]
+    reasons = (f"{', '.join(v or '(empty)' for v in e.values)}: {e.status}, {e.reason}" for e in entries)
+    return KnobStatus(
+        name=entries[-1].name,
+        status=entries[-1].status,
+        reason="; ".join(reasons),
+        values=tuple(value for entry in entries for value in entry.values),
+    )
+
+
+def _ending(events: Sequence[AnyEvent]) -> tuple[str, int | None]:
+    """The stage that Ctrl-C ended and the exit code, as far as nothing has gone on since."""
+    interruption, exit_code = "", None
+    for event in events:
+        match event:
+            case RunStarted() | SessionStarted():
+                interruption, exit_code = "", None
+            case Interruption():
+                interruption = event.stage
+            case StageFinished() if event.stage == interruption:
+                interruption = ""
+            case RunFinished():
+                exit_code = event.exit_code
+    return interruption, exit_code
+
+
+def _unfinished(records: Mapping[str, StageRecord], interruption: str, exit_code: int | None) -> str:
+    """The stage under way: the one after the last that ended, unless all that a result needs is there."""
+    if interruption or exit_code in _ENDED_WELL:
+        return interruption
+    done = max((STAGES.index(stage) for stage in records if stage in STAGES), default=-1)
+    stage = STAGES[done + 1] if done + 1 < len(STAGES) else ""
+    # A report is written from inside its own stage: that alone leaves nothing open.
+    return "" if exit_code is None and stage == "report" else stage
+
+
+def _clocked(events: Sequence[AnyEvent]) -> tuple[float, float]:
+    """Seconds the run was at work, and those since its last finished stage; pauses between invocations don't count."""
+    elapsed = at_stage = 0.0
+    previous: float | None = None
+    ended = False
+    for event in events:
+        if isinstance(event, RunStarted) or (ended and isinstance(event, SessionStarted)):
+            # The session's own start belongs to the new invocation, whose first event it may be.
+            elapsed += event.start_s if isinstance(event, SessionStarted) else 0.0
+            previous, ended = None, False
+        if previous is not None:
+            elapsed += max(0.0, event.time - previous)
+        previous = event.time
+        ended = ended or isinstance(event, (Interruption, RunFinished))
+        if isinstance(event, StageFinished):
+            at_stage = elapsed
+    return elapsed, elapsed - at_stage
+
+
+def _spent(events: Sequence[AnyEvent], total_s: float) -> Spent:
+    compiled = [event.compiled for event in events if isinstance(event, CandidateCompiled)]
+    blocks = [block for event in events if isinstance(event, RoundTimed) for block in event.blocks]
+    compile_s = sum(c.lower_s + c.compile_s for c in compiled)
+    steps_s = sum(block.first_s + block.seconds for block in blocks)
+    starts_s = sum(event.start_s for event in events if isinstance(event, SessionStarted))
+    other_s = max(0.0, total_s - compile_s - steps_s - starts_s)
+    return Spent(compile_s=compile_s, steps_s=steps_s, starts_s=starts_s, other_s=other_s, total_s=total_s)

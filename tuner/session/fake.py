@@ -1,0 +1,320 @@
+"""FakeSession: a session on a `FakeMachine`: whole runs in milliseconds, without jax."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tuner.errors import SessionEnded
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import (
+    Arm,
+    Block,
+    Compiled,
+    CompileReply,
+    LeafStats,
+    Loaded,
+    NumericsReply,
+    OptionValue,
+    PgleReply,
+    ProbeReply,
+    ProfileReply,
+    Variant,
+)
+from tuner.session.base import Launch
+from tuner.session.fake_machine import FakeMachine, Fault
+from tuner.session.lifecycle import Lifecycle
+from tuner.session.noise import Wander
+from tuner.session.settings import canonical_text, environment_settings, variant_settings
+
+__all__ = ["FakeSession"]
+
+# Failures after which there is no process left, and the signal that ended it.
+_DEADLY = {
+    FailureClass.HOST_OUT_OF_MEMORY: "SIGKILL",
+    FailureClass.CRASH: "SIGABRT",
+    FailureClass.ILLEGAL_INSTRUCTION: "SIGILL",
+    FailureClass.FATAL: None,
+    FailureClass.TIMEOUT: None,
+}
+_LEAVES = ("[0]['params']", "[1]")
+# Relative size of what rounding leaves between two compiles of the same step, and after a nudge of its inputs.
+_ROUNDING = 1e-7
+
+
+class _Candidate(msgspec.Struct, frozen=True):
+    settings: dict[str, str]
+    code: str
+    bias: float
+    wander: Wander
+
+
+class FakeSession:
+    """A `Session` on a `FakeMachine`; made by its `factory`."""
+
+    def __init__(self, machine: FakeMachine, launch: Launch, *, seed: str) -> None:
+        self._machine = machine
+        self._launch = launch
+        self._life = Lifecycle(launch.name)
+        self._rng = random.Random(seed)
+        self._bias = machine.process_noise * self._rng.gauss(0.0, 1.0)
+        self._code_bias: dict[str, float] = {}
+        self._candidates: dict[str, _Candidate] = {}
+        self._flags, self._variables = environment_settings(launch.env)
+        self._program = {name: canonical_text(value) for name, value in launch.knobs.items()}
+        self.alive = False
+
+    @property
+    def launch(self) -> Launch:
+        return self._launch
+
+    @property
+    def ended(self) -> Failure | None:
+        return self._life.ended
+
+    def start(self) -> Loaded:
+        self._life.begin()
+        machine = self._machine
+        if machine.max_sessions is not None and len(machine.living) >= machine.max_sessions:
+            message = "RESOURCE_EXHAUSTED: Out of memory: another process holds the device"
+            raise self._die(Failure(kind=FailureClass.OUT_OF_MEMORY, phase="load", message=message))
+        self.alive = True
+        machine.advance(machine.start_s)
+        if failure := self._refused_flags():
+            raise self._die(failure)
+        if fault := machine.fault(self._settings(), "load"):
+            raise self._die(_failure(fault))
+        return self._loaded()
+
+    def probe(self, names: Sequence[str], values: Mapping[str, Sequence[OptionValue]] | None = None) -> ProbeReply:
+        self._life.require()
+        machine = self._machine
+        machine.advance(0.002 * len(names))
+        types = {n: machine.option_types.get(n, "string") if machine.has_option(n) else None for n in names}
+        bad: dict[str, dict[str, str]] = {}
+        for name, candidates in (values or {}).items():
+            for value in candidates:
+                if complaint := machine.refuses_option(name, value):
+                    bad.setdefault(name, {})[str(value)] = complaint
+        return ProbeReply(types=types, bad_values=bad)
+
+    def compile(self, variants: Sequence[Variant], *, threads: int = 1) -> CompileReply:
+        self._life.require()
+        self._machine.advance(self._machine.compile_s * math.ceil(len(variants) / threads))
+        return CompileReply(results=tuple(self._compile(v) for v in variants))
+
+    def round(self, arms: Sequence[Arm], *, reset: bool = True) -> tuple[Block | Failure, ...]:
+        self._life.require()
+        shared = self._machine.shared_noise()
+        return tuple(self._block(arm, shared) for arm in arms)
+
+    def numerics(
+        self, handle: str, *, steps: int, reference: Path, save: bool = False, nudge: bool = False
+    ) -> NumericsReply | Failure:
+        self._life.require()
+        candidate = self._candidates.get(handle)
+        if candidate is None:
+            return _unknown(handle, "numerics")
+        if fault := self._machine.fault(candidate.settings, "numerics"):
+            return self._data_or_die(fault)
+        self._machine.advance((steps + 1) * self._seconds(candidate))
+        error = self._machine.slope_error(candidate.settings)
+        if save:
+            reference.write_text(json.dumps({"code": candidate.code, "slope": error}))
+            return NumericsReply(leaves=())
+        try:
+            saved = json.loads(reference.read_text())
+        except OSError as trouble:
+            return Failure(kind=FailureClass.RUNTIME, phase="numerics", message=f"no reference: {trouble}")
+        same = saved["code"] == candidate.code and not nudge
+        rounding = 0.0 if same else _ROUNDING * (1.0 + self._rng.random())
+        return NumericsReply(
+            leaves=tuple(
+                _leaf(path, steps=n, slope=error - saved["slope"], rounding=rounding * math.sqrt(n))
+                for n in dict.fromkeys((1, steps))
+                for path in _LEAVES
+            )
+        )
+
+    def pgle(self, variant: Variant, *, runs: int = 3, percentile: int = 90) -> PgleReply | Failure:
+        self._life.require()
+        self._machine.advance(self._machine.compile_s + runs * self._machine.step_ms / 1000)
+        kept = self._candidates.get(variant.id)
+        result = self._compile(variant)
+        self._candidates.pop(variant.id, None)  # the profiled executable is not kept
+        if kept is not None:
+            self._candidates[variant.id] = kept
+        if isinstance(result, Failure):
+            return result
+        profile = json.dumps({"code": result.code, "percentile": percentile}).encode()
+        return PgleReply(profile=base64.b64encode(profile).decode(), instructions=len(_LEAVES))
+
+    def profile(self, handle: str, *, steps: int, folder: Path) -> ProfileReply | Failure:
+        self._life.require()
+        candidate = self._candidates.get(handle)
+        if candidate is None:
+            return _unknown(handle, "profile")
+        seconds = steps * self._seconds(candidate)
+        self._machine.advance(seconds)
+        trace = folder / "plugins" / "profile" / handle / "fake.xplane.pb"
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        trace.write_bytes(b"")  # a valid trace without events
+        return ProfileReply(xplane=str(trace), seconds=seconds)
+
+    def release(self, handles: Sequence[str]) -> int:
+        self._life.require()
+        for handle in handles:
+            self._candidates.pop(handle, None)
+        return len(self._candidates)
+
+    def close(self) -> None:
+        self._life.close()
+        self.alive = False
+
+    # -- inside the worker -----------------------------------------------------------------------------------------
+
+    def _settings(self, variant: Variant | None = None) -> dict[str, str]:
+        """What acts on the step: what this process and `variant` set, less what has no meaning in its form."""
+        machine = self._machine
+        inherited = {**self._variables, **self._flags}
+        chosen = variant_settings(variant) if variant else {}
+        return {
+            **{n: v for n, v in inherited.items() if n not in machine.environment_ignored},
+            **self._program,
+            **{n: v for n, v in chosen.items() if n not in machine.option_ignored},
+        }
+
+    def _refused_flags(self) -> Failure | None:
+        """How XLA ends over the text of XLA_FLAGS."""
+        machine = self._machine
+        options = {n: v for n, v in self._flags.items() if not n.startswith("jax_")}
+        if unknown := [f"--{n}={v}" for n, v in options.items() if not machine.has_flag(n)]:
+            message = (
+                f"F0101 00:00:00.000000 1 parse_flags_from_env.cc:234] Unknown flags in XLA_FLAGS: {' '.join(unknown)}"
+            )
+            return Failure(kind=FailureClass.UNSUPPORTED, phase="load", message=message, exit_code=1)
+        if bad := next((c for n, v in options.items() if (c := machine.refuses_flag(n, v))), None):
+            message = f"E0101 00:00:00.000000 1 command_line_flags.cc:93] {bad}"
+            return Failure(kind=FailureClass.BAD_VALUE, phase="load", message=message, exit_code=1)
+        return None
+
+    def _compile(self, variant: Variant) -> Compiled | Failure:
+        machine = self._machine
+        self._candidates.pop(variant.id, None)
+        for name, value in variant.compiler_options.items():
+            if not machine.has_option(name):
+                message = f"No such compile option: '{name}'"
+                return Failure(kind=FailureClass.UNSUPPORTED, phase="compile", message=message)
+            if complaint := machine.refuses_option(name, value):
+                return Failure(kind=FailureClass.BAD_VALUE, phase="compile", message=complaint)
+        settings = self._settings(variant)
+        if fault := machine.fault(settings, "compile"):
+            return self._data_or_die(fault)
+        code = machine.code({n: v for n, v in settings.items() if n not in self._variables})
+        if code not in self._code_bias:
+            self._code_bias[code] = machine.compile_noise * self._rng.gauss(0.0, 1.0)
+        self._candidates[variant.id] = _Candidate(
+            settings=settings,
+            code=code,
+            bias=self._code_bias[code],
+            wander=Wander(self._rng, sd=machine.round_noise, memory=machine.memory),
+        )
+        return Compiled(
+            id=variant.id,
+            program=machine.code(self._program),
+            code=code,
+            code_covers="hlo+codegen" if machine.platform == "cpu" else "hlo",
+            lower_s=0.05 * machine.compile_s,
+            compile_s=machine.compile_s,
+            peak_bytes=1 << 20,
+        )
+
+    def _seconds(self, candidate: _Candidate) -> float:
+        """One step's time without the round's noise."""
+        log_time = self._machine.log_ratio(candidate.settings) + self._bias + candidate.bias
+        return self._machine.step_ms / 1000 * math.exp(log_time)
+
+    def _block(self, arm: Arm, shared: float) -> Block | Failure:
+        candidate = self._candidates.get(arm.id)
+        if candidate is None:
+            return _unknown(arm.id, "round")
+        if fault := self._machine.fault(candidate.settings, "round"):
+            return self._data_or_die(fault)
+        step_s = self._seconds(candidate) * math.exp(shared + candidate.wander.next())
+        first_s = 1.5 * step_s  # caches are cold, and the call path wakes up
+        self._machine.advance(first_s + arm.steps * step_s)
+        return Block(id=arm.id, steps=arm.steps, seconds=arm.steps * step_s, first_s=first_s)
+
+    def _data_or_die(self, fault: Fault) -> Failure:
+        failure = _failure(fault)
+        if fault.kind is FailureClass.TIMEOUT:
+            self._machine.advance(self._machine.hang_s)
+        if fault.kind in _DEADLY:
+            raise self._die(failure)
+        return failure
+
+    def _die(self, failure: Failure) -> SessionEnded:
+        self.alive = False
+        return self._life.end(failure)
+
+    def _loaded(self) -> Loaded:
+        machine, launch = self._machine, self._launch
+        flags = launch.env.get("XLA_FLAGS") or ""
+        return Loaded(
+            source="build",
+            step_name="step",
+            platform=launch.platform or machine.platform,
+            device_kind="fake",
+            device_count=machine.device_count,
+            process_count=1,
+            versions={"python": "3.11.0", "jax": "0.10.2", "jaxlib": "0.10.2", "numpy": "2.0.0", "zstandard": "no"},
+            devices=("fake",) * machine.device_count,
+            xla_flags=flags,
+            xla_flags_after=flags,
+            environ_changed={},
+            knobs_declared={},
+            carried=(f"{_LEAVES[0]} <- {_LEAVES[0]}",),
+            inputs=(f"{_LEAVES[0]}: float32[1024]",),
+            input_bytes=4096,
+            device_memory_bytes=None,
+            has_check=False,
+            work=None,
+            import_s=0.5 * machine.start_s,
+            init_s=0.2 * machine.start_s,
+            build_s=0.3 * machine.start_s,
+        )
+
+
+def _failure(fault: Fault) -> Failure:
+    return Failure(
+        kind=fault.kind,
+        phase=fault.at,
+        message=fault.message or f"the settings were made to fail as {fault.kind} in {fault.at}",
+        exit_code=1 if fault.kind is FailureClass.FATAL else None,
+        signal=_DEADLY.get(fault.kind),
+    )
+
+
+def _unknown(handle: str, phase: str) -> Failure:
+    return Failure(kind=FailureClass.PROTOCOL, phase=phase, message=f"no candidate {handle!r}: compile it first")
+
+
+def _leaf(path: str, *, steps: int, slope: float, rounding: float) -> LeafStats:
+    """`slope` NaN: the outputs hold not-a-numbers where the reference has none, and nothing finite to compare."""
+    masks_equal = not math.isnan(slope)
+    slope = abs(slope) if masks_equal else 0.0
+    return LeafStats(
+        path=path,
+        dtype="float32",
+        size=1024,
+        steps=steps,
+        l2=slope + rounding,
+        slope=slope + 0.1 * rounding,
+        masks_equal=masks_equal,
+    )

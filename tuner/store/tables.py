@@ -1,0 +1,94 @@
+"""The index's tables, version 1. A change of any of them needs a new version and a stored database of the old one."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+__all__ = ["SCHEMA", "configs", "environments", "metadata", "programs", "runs", "trials", "verdicts", "version"]
+
+SCHEMA = 1
+
+metadata = sa.MetaData()
+
+version = sa.Table("tuner_version", metadata, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False))
+
+programs = sa.Table(
+    "tuner_programs",
+    metadata,
+    sa.Column("program", sa.String(64), primary_key=True),
+    sa.Column("workload", sa.Text, nullable=False),  # file in which it was first seen
+)
+
+environments = sa.Table(
+    "tuner_environments",
+    metadata,
+    sa.Column("environment", sa.String(16), primary_key=True),  # key of the identity part
+    sa.Column("identity", sa.JSON, nullable=False),
+)
+
+configs = sa.Table(
+    "tuner_configs",
+    metadata,
+    sa.Column("config", sa.String(16), primary_key=True),
+    sa.Column("settings", sa.JSON, nullable=False),  # [[name, value], …]
+)
+
+runs = sa.Table(
+    "tuner_runs",
+    metadata,
+    # Names a run among those of all machines: the same command has the same run id on two equal ones.
+    sa.Column("uid", sa.String(16), primary_key=True),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("workload", sa.Text, nullable=False),
+    sa.Column("identity", sa.JSON, nullable=False),
+    sa.Column("options", sa.JSON, nullable=False),
+    sa.Column("started", sa.Float, nullable=False),  # seconds since the epoch, as all times
+    sa.Column("finished", sa.Float),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("program", sa.String(64)),
+    sa.Column("environment", sa.String(16)),
+    sa.Column("context", sa.JSON),
+    sa.Index("tuner_runs_key", "program", "environment"),
+)
+
+
+def _estimate() -> tuple[sa.Column[float], ...]:
+    """An estimate's columns, empty where there is none."""
+    floats: tuple[sa.Column[float], ...] = tuple(sa.Column(n, sa.Float) for n in ("gain", "se", "low", "high", "level"))
+    return (*floats, sa.Column("n", sa.Integer))
+
+
+trials = sa.Table(
+    "tuner_trials",
+    metadata,
+    sa.Column("uid", sa.String(16), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("time", sa.Float, nullable=False),
+    sa.Column("stage", sa.Text, nullable=False),
+    sa.Column("session", sa.Text, nullable=False),
+    sa.Column("config", sa.String(16), nullable=False),
+    sa.Column("value", sa.Float),
+    *_estimate(),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("shared_with", sa.Integer, nullable=False),
+    sa.Column("label", sa.Text, nullable=False),
+    sa.Column("failure", sa.Text),
+    sa.Column("message", sa.Text),
+)
+
+verdicts = sa.Table(
+    "tuner_verdicts",
+    metadata,
+    sa.Column("uid", sa.String(16), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),  # among the finalists
+    sa.Column("time", sa.Float, nullable=False),
+    sa.Column("config", sa.String(16), nullable=False),
+    sa.Column("verdict", sa.Text, nullable=False),
+    *_estimate(),
+    sa.Column("control_ms", sa.Float, nullable=False),
+    sa.Column("best_ms", sa.Float, nullable=False),
+    sa.Column("chosen", sa.Boolean, nullable=False),
+    sa.Column("failure", sa.Text),
+)

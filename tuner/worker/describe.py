@@ -1,0 +1,109 @@
+"""The reply to Load: what the session found."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jaxlib.version
+import numpy as np
+
+from tuner.protocol.messages import Loaded
+from tuner.worker.internals import BackendStart
+from tuner.worker.open import Opened
+from tuner.worker.step import Step
+
+__all__ = ["loaded", "versions"]
+
+# Packages that decide what the compiler and the collectives are: PJRT plugins and the libraries they load.
+_PLUGINS = re.compile(r"(jax-(cuda|rocm)\d*-(plugin|pjrt)|libtpu|nvidia-(nccl|cudnn|cublas)(-cu\d+)?)")
+
+
+def loaded(
+    opened: Opened,
+    *,
+    source: Literal["build", "script"],
+    backend: BackendStart,
+    environ_changed: Mapping[str, str | None],
+    knobs_declared: Mapping[str, tuple[str, ...]],
+    import_s: float,
+    build_s: float,
+) -> Loaded:
+    """Everything about the session that the parent can't see. `build_s` includes starting the devices."""
+    step = opened.session.step
+    devices = jax.devices()
+    leaves = step.inputs.leaves(step.args, step.kwargs)
+    return Loaded(
+        source=source,
+        step_name=step.name,
+        platform=jax.default_backend(),
+        device_kind=devices[0].device_kind,
+        device_count=len(devices),
+        process_count=jax.process_count(),
+        versions=versions(),
+        devices=tuple(device.device_kind for device in devices),
+        xla_flags=backend.xla_flags or "",
+        xla_flags_after=os.environ.get("XLA_FLAGS", ""),
+        environ_changed=dict(environ_changed),
+        knobs_declared=dict(knobs_declared),
+        carried=tuple(f"{step.inputs.paths[i]} <- {opened.out_paths[j]}" for i, j in opened.carry.pairs),
+        inputs=tuple(f"{path}: {_text(leaf)}" for path, leaf in zip(step.inputs.paths, leaves, strict=True)),
+        input_bytes=sum(int(leaf.nbytes) for leaf in leaves if isinstance(leaf, (jax.Array, np.ndarray))),
+        device_memory_bytes=_memory(devices[0]),
+        has_check=opened.workload.check is not None,
+        work=opened.workload.work,
+        import_s=import_s,
+        init_s=backend.seconds,
+        build_s=max(0.0, build_s - backend.seconds),
+        notices=_notices(step, opened, leaves),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of python, jax, jaxlib, numpy and of every installed PJRT plugin package and its libraries; whether
+    zstandard is there ("yes"/"no": jax's cache keys depend on it)."""
+    found = {
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.version.__version__,
+        "numpy": np.__version__,
+        "zstandard": "yes" if importlib.util.find_spec("zstandard") else "no",
+    }
+    for distribution in importlib.metadata.distributions():
+        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
+        if _PLUGINS.fullmatch(name):
+            found[name] = distribution.version
+    return found
+
+
+def _notices(step: Step, opened: Opened, leaves: list[Any]) -> tuple[str, ...]:
+    carried = {i for i, _ in opened.carry.pairs}
+    notices = []
+    if not carried:
+        notices.append("no output looks like an input: every step gets the same inputs")
+    if lost := sorted(set(step.donated()) - carried):
+        names = ", ".join(step.inputs.paths[i] for i in lost)
+        notices.append(
+            f"donated, but given back by no output: {names}; a copy is made before every step and timed with it"
+        )
+    if hosted := [i for i, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray) and i not in carried]:
+        names = ", ".join(step.inputs.paths[i] for i in hosted)
+        notices.append(f"NumPy inputs are transferred to the device at every step: {names}")
+    return tuple(notices)
+
+
+def _text(leaf: Any) -> str:
+    aval = jax.typeof(leaf)
+    return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
+
+
+def _memory(device: Any) -> int | None:
+    stats = device.memory_stats()
+    limit = stats.get("bytes_limit") if stats else None
+    return int(limit) if limit else None

@@ -1,0 +1,171 @@
+"""Everything that reaches into jax's and jaxlib's private parts, each with the versions it was checked on.
+
+All of it was checked on jax 0.10.2, 0.11.2 and 0.12.0.1. Nothing else in the worker imports `jax._src`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jaxlib._hlo  # type: ignore[import-not-found]
+from jax._src import config, core, pjit, xla_bridge
+from jax._src.lax import lax
+from jax._src.lib import _profiler
+
+__all__ = [
+    "BackendStart",
+    "aggregate_profiles",
+    "as_weak",
+    "backend_errors",
+    "cache_size",
+    "canonical_hlo",
+    "config_context",
+    "is_jitted",
+    "jit_info",
+    "rejit",
+    "trace_profile",
+    "under_trace",
+    "unjitted",
+    "watch_backend_start",
+]
+
+
+# --- jit ------------------------------------------------------------------------------------------------------------
+# `PjitFunction` is a C++ type without a public name. jax sets `_fun` (what was jitted) and `_jit_info` (the arguments
+# of jit, validated) on each instance.
+
+
+def is_jitted(function: object) -> bool:
+    """Whether `function` came out of `jax.jit` or `pjit`."""
+    return hasattr(function, "_jit_info") and hasattr(function, "_fun")
+
+
+def unjitted(function: Any) -> Callable[..., Any]:
+    """The function that was jitted."""
+    return function._fun  # type: ignore[no-any-return]
+
+
+def jit_info(function: Any) -> Any:
+    """The arguments of `jax.jit` behind `function`: `static_argnums`, `static_argnames`, `donate_argnums`,
+    `donate_argnames` (resolved against each other by jax), shardings, layouts, `compiler_options_kvs`, …"""
+    return function._jit_info
+
+
+def rejit(function: Callable[..., Any], info: Any, compiler_options: Mapping[str, Any]) -> Any:
+    """`function` jitted as `info` says, its compiler options overridden by `compiler_options`.
+
+    The same object that ``jax.jit(function, …, compiler_options=…)`` gives, through the last step of it: the public way
+    would shift donated positions that jax has already shifted past the static ones.
+    """
+    options = dict(info.compiler_options_kvs) | dict(compiler_options)
+    return pjit._cpp_pjit(function, info._replace(compiler_options_kvs=tuple(options.items())))
+
+
+def cache_size(function: Any) -> int:
+    """How many call signatures a jitted function holds executables for."""
+    return int(function._cache_size())
+
+
+def under_trace() -> bool:
+    """Whether jax is tracing something in this thread."""
+    return not core.trace_state_clean()
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------
+
+
+def as_weak(array: jax.Array) -> jax.Array:
+    """`array` with a weakly typed aval, as Python scalars have; no public function gives one to a non-scalar."""
+    weak: jax.Array = lax._convert_element_type(array, weak_type=True)
+    return weak
+
+
+# --- configuration --------------------------------------------------------------------------------------------------
+
+
+def config_context(name: str, value: Any) -> AbstractContextManager[Any]:
+    """A context in which the configuration option `name` has `value` for this thread.
+
+    Raises KeyError for an unknown name, NotImplementedError for an option that only has one value for the process,
+    ValueError for a value that doesn't fit.
+    """
+    if name not in config.config_states:
+        if name in jax.config.values:
+            raise NotImplementedError(name)
+        raise KeyError(name)
+    context: AbstractContextManager[Any] = config.config_states[name](value)
+    return context
+
+
+# --- back-end start -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class BackendStart:
+    """When the devices were initialised: the text of XLA_FLAGS that XLA read then, and how long it took."""
+
+    xla_flags: str | None = None
+    seconds: float = 0.0
+
+
+def watch_backend_start() -> BackendStart:
+    """Note the text of XLA_FLAGS at the moment the first back end starts. XLA reads it then, once."""
+    start = BackendStart()
+    original = xla_bridge._init_backend
+
+    def watched(platform: str) -> Any:
+        if start.xla_flags is None:
+            start.xla_flags = os.environ.get("XLA_FLAGS", "")
+        begin = time.perf_counter()
+        try:
+            return original(platform)
+        finally:
+            start.seconds += time.perf_counter() - begin
+
+    xla_bridge._init_backend = watched
+    return start
+
+
+def backend_errors() -> dict[str, str]:
+    """Platforms that jax tried and could not start, with the reason."""
+    return dict(xla_bridge._backend_errors)
+
+
+# --- what the compiler made -----------------------------------------------------------------------------------------
+
+
+def canonical_hlo(executable: Any) -> tuple[str, ...]:
+    """Canonical text of each optimised module, without metadata, with all constants and backend configs in full."""
+    options = jaxlib._hlo.HloPrintOptions.canonical()
+    options.print_metadata = False
+    options.print_large_constants = True
+    options.print_backend_config = True
+    return tuple(module.to_string(options) for module in executable.hlo_modules())
+
+
+# --- profile-guided latency estimates -------------------------------------------------------------------------------
+# The same calls as jax's own auto-PGLE (`jax._src.profiler.PGLEProfiler`).
+
+
+def trace_profile(run: Callable[[], None]) -> bytes:
+    """Trace `run` in a profiler session of its own and convert the trace; b"" if there was nothing to convert."""
+    options = _profiler.ProfileOptions()
+    options.enable_hlo_proto = True
+    options.raise_error_on_start_failure = True
+    session = _profiler.ProfilerSession(options)
+    try:
+        run()
+    finally:
+        space = session.stop()
+    return bytes(_profiler.get_fdo_profile(space))
+
+
+def aggregate_profiles(profiles: list[bytes], percentile: int) -> bytes:
+    """One profile out of several: the `percentile` of each instruction's cost."""
+    return bytes(_profiler.aggregate_profiled_instructions(profiles, percentile))

@@ -1,0 +1,85 @@
+"""The request loop: one request after another, each answered by its result or by a failure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tuner.protocol.codec import OPS, ProtocolError, from_json, to_json
+from tuner.protocol.failure import FailureClass
+from tuner.protocol.messages import Close, Closed, Load, Loaded
+from tuner.worker import load, script
+from tuner.worker.failures import Refused, failure_of
+from tuner.worker.pipe import Pipe
+
+if TYPE_CHECKING:
+    from tuner.worker.session import WorkerSession
+
+__all__ = ["Loop"]
+
+
+class Loop:
+    """Answers requests until Close. A script's session runs the loop from *inside* the script's own step call."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._session: WorkerSession | None = None
+
+    def run(self) -> NoReturn:
+        """Answer for ever; Close and the end of the pipe end the process."""
+        while True:
+            message = self._pipe.receive()
+            number, op = message.get("id"), str(message.get("op"))
+            try:
+                reply = self._answer(number, op, message)
+            except BaseException as error:  # also SystemExit out of user code: a worker ends by Close only
+                self._pipe.send({"id": number, "failure": to_json(failure_of(error, op))})
+            else:
+                self._pipe.send({"id": number, "ok": to_json(reply)})
+            if op == "close":
+                _end()
+
+    def _answer(self, number: Any, op: str, message: dict[str, Any]) -> Any:
+        if op not in OPS:
+            raise Refused(FailureClass.PROTOCOL, f"unknown op {op!r}")
+        try:
+            request = from_json(OPS[op][0], {k: v for k, v in message.items() if k not in ("id", "op")}, where=op)
+        except ProtocolError as error:
+            raise Refused(FailureClass.PROTOCOL, str(error)) from error
+        if isinstance(request, Close):
+            return Closed()
+        if isinstance(request, Load):
+            return self._load(number, request)
+        if self._session is None:
+            raise Refused(FailureClass.PROTOCOL, f"{op} before a workload was loaded")
+        from tuner.worker.ops import OPERATIONS  # imports jax
+
+        return OPERATIONS[op](self._session, request)
+
+    def _load(self, number: Any, request: Load) -> Loaded:
+        if self._session is not None:
+            raise Refused(FailureClass.PROTOCOL, "a workload is loaded already; a worker takes one")
+
+        if not load.has_build(request.workload):
+            script.run(request, take_over=lambda opening: self._take_over(number, opening))
+        self._session, loaded = load.from_build(request)
+        return loaded
+
+    def _take_over(self, number: Any, opening: Callable[[], tuple[WorkerSession, Loaded]]) -> NoReturn:
+        """Answer the Load request from inside the script's step call, and never go back to the script."""
+        try:
+            self._session, loaded = opening()
+        except BaseException as error:
+            self._pipe.send({"id": number, "failure": to_json(failure_of(error, "load"))})
+        else:
+            self._pipe.send({"id": number, "ok": to_json(loaded)})
+        self.run()
+
+
+def _end() -> NoReturn:
+    """End without tearing jax down: threads of the user's program and of XLA may be anywhere."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

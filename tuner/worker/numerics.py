@@ -1,0 +1,117 @@
+"""The numerics request: a candidate's outputs after one and after several steps, against the control's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tuner.protocol.failure import FailureClass
+from tuner.protocol.messages import LeafStats, Numerics, NumericsReply
+from tuner.worker.failures import Refused, first_line
+from tuner.worker.reference import Leaf, Reference, collected, read, stamp_of, write
+from tuner.worker.saved import is_key, to_host
+from tuner.worker.session import WorkerSession
+from tuner.worker.stats import Difference, difference, difference_on_device
+from tuner.worker.wait import wait
+
+__all__ = ["check_numerics"]
+
+_ON_DEVICE = 1 << 18  # elements from which an accelerator's leaf is compared where it is
+
+
+def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
+    """Run the candidate from the initial state and compare each output leaf with the reference, or become it.
+
+    The live state is left where the run ended, marked to be restored. Raises Refused: PROTOCOL for a reference of
+    other horizons, WRONG_RESULT if the outputs don't even have the reference's leaves and shapes.
+    """
+    if request.steps < 1:
+        raise Refused(FailureClass.PROTOCOL, f"numerics over {request.steps} steps")
+    reference = None if request.save else _reference(session, request)
+    horizons: dict[int, tuple[Leaf, ...]] = {}
+    stats: list[LeafStats] = []
+    passed, message = None, ""
+    candidate = session.candidate(request.id)
+    try:
+        session.state.reset(nudge=request.nudge)
+        for steps in dict.fromkeys((1, request.steps)):
+            with candidate.configured():
+                first = steps == 1
+                out = session.state.first(candidate.call) if first else session.state.advance(candidate.call, steps - 1)
+                wait(out)
+            if reference is None:
+                horizons[steps] = collected(out)
+            else:
+                stats += _compared(session, reference.horizons[steps], out, steps)
+        if reference is not None and session.check is not None:
+            passed, message = _checked(session.check, reference.horizons[request.steps], out)
+    finally:
+        session.state.lose()
+    if reference is None:
+        made = Reference(horizons)
+        path = Path(request.reference)
+        write(made, path)
+        session.references = {stamp_of(path): made}
+    return NumericsReply(leaves=tuple(stats), check=passed, check_message=message)
+
+
+def _reference(session: WorkerSession, request: Numerics) -> Reference:
+    path = Path(request.reference)
+    reference = session.references.get(stamp_of(path)) or read(path)
+    session.references = {stamp_of(path): reference}
+    if missing := {1, request.steps} - reference.horizons.keys():
+        have = ", ".join(map(str, sorted(reference.horizons)))
+        message = f"{path} holds outputs after {have} steps, not after {', '.join(map(str, missing))}"
+        raise Refused(FailureClass.PROTOCOL, message)
+    return reference
+
+
+def _compared(session: WorkerSession, reference: tuple[Leaf, ...], out: Any, steps: int) -> list[LeafStats]:
+    flat, _ = jax.tree_util.tree_flatten_with_path(out)
+    paths = ["out" + jax.tree_util.keystr(path) for path, _ in flat]
+    if paths != [leaf.path for leaf in reference]:
+        raise Refused(
+            FailureClass.WRONG_RESULT, f"the outputs have {len(paths)} leaves, not the reference's {len(reference)}"
+        )
+    stats = []
+    for leaf, (_, array) in zip(reference, flat, strict=True):
+        found = _difference(session, leaf, array)
+        stats.append(
+            LeafStats(
+                path=leaf.path,
+                dtype=str(array.dtype),
+                size=int(array.size),
+                steps=steps,
+                l2=found.l2,
+                slope=found.slope,
+                masks_equal=found.masks_equal,
+            )
+        )
+    return stats
+
+
+def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array) -> Difference:
+    shape = jax.random.key_data(array).shape if is_key(array) else array.shape
+    if shape != leaf.data.shape:
+        message = f"{leaf.path} has shape {array.shape}, the reference {leaf.array().shape}"
+        raise Refused(FailureClass.WRONG_RESULT, message)
+    if session.platform == "cpu" or array.size < _ON_DEVICE or is_key(array):
+        return difference(leaf.data, to_host(array))
+    return difference_on_device(jax.device_put(leaf.data, array.sharding), array)
+
+
+def _checked(check: Callable[[Any, Any], Any], reference: tuple[Leaf, ...], out: Any) -> tuple[bool, str]:
+    """What the workload's own check says: True or False, perhaps with a text; an exception is a no with its text."""
+    tree = jax.tree.structure(out)
+    try:
+        verdict = check(jax.tree.unflatten(tree, [leaf.array() for leaf in reference]), out)
+    except Exception as error:
+        return False, first_line(error)
+    if isinstance(verdict, tuple) and len(verdict) == 2:
+        return bool(verdict[0]), str(verdict[1])
+    if verdict is None:
+        return False, "check() returned None: it must return True or False"
+    return bool(verdict), ""

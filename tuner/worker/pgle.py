@@ -1,0 +1,52 @@
+"""The pgle request: a profile of instruction times for the compiler, taken as jax's auto-PGLE takes it."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+from tuner.protocol.messages import Pgle, PgleReply, Variant
+from tuner.worker import internals
+from tuner.worker.compile import build_candidate
+from tuner.worker.session import Candidate, WorkerSession
+from tuner.worker.wait import wait
+from tuner.worker.wire import bytes_fields
+
+__all__ = ["instructions_in", "take_profile"]
+
+_COSTS = 1  # field of ProfiledInstructionsProto: one entry an instruction
+
+
+def take_profile(session: WorkerSession, request: Pgle) -> PgleReply:
+    """Trace `runs` steps one by one and aggregate them. A trace with nothing to aggregate (on a CPU always) gives an
+    empty profile."""
+    candidate = build_candidate(session, _traceable(request.variant, session.platform))
+    try:
+        with candidate.configured():
+            wait(session.state.first(candidate.call))
+            traces = [_trace(session, candidate) for _ in range(request.runs)]
+    except BaseException:
+        session.state.lose()
+        raise
+    finally:
+        if all(candidate.jitted is not other.jitted for other in session.candidates.values()):
+            candidate.jitted.clear_cache()
+    full = [trace for trace in traces if trace]
+    profile = internals.aggregate_profiles(full, request.percentile) if full else b""
+    return PgleReply(profile=base64.b64encode(profile).decode(), instructions=instructions_in(profile))
+
+
+def instructions_in(profile: bytes) -> int:
+    """Number of instructions an aggregated profile has costs for."""
+    return sum(number == _COSTS for number, _ in bytes_fields(profile))
+
+
+def _traceable(variant: Variant, platform: str) -> Variant:
+    """`variant` without command buffers: kernels inside a captured graph are not attributed to their instructions."""
+    if platform != "gpu":
+        return variant
+    return replace(variant, compiler_options=variant.compiler_options | {"xla_gpu_enable_command_buffer": ""})
+
+
+def _trace(session: WorkerSession, candidate: Candidate) -> bytes:
+    return internals.trace_profile(lambda: wait(session.state.advance(candidate.call, 1)))

@@ -1,0 +1,108 @@
+"""Reference outputs on disk: every leaf of two horizons, byte for byte, narrow floats and PRNG keys included."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tuner.protocol.failure import FailureClass
+from tuner.worker.failures import Refused
+from tuner.worker.saved import is_key, to_host
+
+__all__ = ["Leaf", "Reference", "collected", "read", "stamp_of", "write"]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One output leaf. `dtype` is jax's name of it ("key<fry>" for keys, whose `data` are their raw words)."""
+
+    path: str
+    dtype: str
+    data: np.ndarray[Any, Any]
+    key_impl: str | None
+
+    def array(self) -> jax.Array:
+        """The leaf as the array it was."""
+        if self.key_impl is not None:
+            keys: jax.Array = jax.random.wrap_key_data(jnp.asarray(self.data), impl=self.key_impl)
+            return keys
+        return jnp.asarray(self.data)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Output leaves after so many steps from the initial state."""
+
+    horizons: Mapping[int, tuple[Leaf, ...]]
+
+
+def collected(outputs: Any) -> tuple[Leaf, ...]:
+    """The leaves of `outputs`, copied to the host."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(outputs)
+    return tuple(
+        Leaf(
+            "out" + jax.tree_util.keystr(path),
+            str(leaf.dtype),
+            to_host(leaf),
+            str(jax.random.key_impl(leaf)) if is_key(leaf) else None,
+        )
+        for path, leaf in flat
+    )
+
+
+def stamp_of(path: Path) -> tuple[str, int, int]:
+    """What tells one content of `path` from another without reading it. Zeros if there is no such file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return str(path), 0, 0
+    return str(path), status.st_mtime_ns, status.st_size
+
+
+def write(reference: Reference, path: Path) -> None:
+    """Write `reference` to `path` (an npz archive of raw bytes with a description), whole or not at all."""
+    arrays, entries = [], []
+    for steps, leaves in reference.horizons.items():
+        for leaf in leaves:
+            raw = np.frombuffer(leaf.data.tobytes(), np.uint8)  # NumPy's own format forgets the narrow floats' names
+            arrays.append(raw)
+            entries.append(
+                {
+                    "steps": steps,
+                    "path": leaf.path,
+                    "dtype": leaf.dtype,
+                    "stored": leaf.data.dtype.name,
+                    "shape": leaf.data.shape,
+                    "key_impl": leaf.key_impl,
+                }
+            )
+    description = np.frombuffer(json.dumps(entries).encode(), np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with unfinished.open("wb") as stream:
+        np.savez(stream, *arrays, description=description)
+    unfinished.replace(path)
+
+
+def read(path: Path) -> Reference:
+    """The reference in `path`. Raises Refused(PROTOCOL) if there is none."""
+    try:
+        with np.load(path) as archive:
+            entries = json.loads(archive["description"].tobytes())
+            arrays = [archive[f"arr_{i}"] for i in range(len(entries))]
+    except (OSError, KeyError, ValueError) as error:
+        raise Refused(FailureClass.PROTOCOL, f"{path} holds no reference outputs: {error}") from error
+    horizons: dict[int, tuple[Leaf, ...]] = {}
+    for entry, raw in zip(entries, arrays, strict=True):
+        data = np.frombuffer(raw.tobytes(), jnp.dtype(entry["stored"])).reshape(entry["shape"])
+        leaf = Leaf(entry["path"], entry["dtype"], data, entry["key_impl"])
+        horizons[entry["steps"]] = (*horizons.get(entry["steps"], ()), leaf)
+    return Reference(horizons)

@@ -1,0 +1,113 @@
+"""What a worker holds between requests: the step, its state, and the compiled candidates."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from tuner.protocol.failure import FailureClass
+from tuner.worker import internals
+from tuner.worker.events import CompileEvents
+from tuner.worker.failures import Refused
+from tuner.worker.state import State
+from tuner.worker.step import Step
+
+if TYPE_CHECKING:
+    from tuner.worker.reference import Reference
+
+__all__ = ["Candidate", "WorkerSession"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A compiled variant. `jitted` and `compiled` share one executable; `jitted` is what gets called, as in production.
+
+    `key`: everything that makes the executable; candidates with equal keys share one `jitted`.
+    """
+
+    key: tuple[Any, ...]
+    jitted: Any
+    compiled: Any
+    call: Callable[..., Any]
+    jax_config: Mapping[str, Any]
+
+    @contextlib.contextmanager
+    def configured(self) -> Iterator[None]:
+        """The candidate's configuration values hold for this thread. Entered once a block: never per step."""
+        with configured(self.jax_config):
+            yield
+
+
+@dataclass
+class WorkerSession:
+    """`settled`: the state is placed as the step's own outputs are (see `State.settle`).
+
+    `references`: the reference outputs last read or written here, by their file's stamp.
+    """
+
+    step: Step
+    state: State
+    check: Callable[[Any, Any], Any] | None
+    events: CompileEvents
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    references: dict[tuple[str, int, int], Reference] = field(default_factory=dict)
+    settled: bool = False
+
+    @property
+    def platform(self) -> str:
+        return str(jax.default_backend())
+
+    def candidate(self, handle: str) -> Candidate:
+        """The candidate compiled under `handle`. Raises Refused(PROTOCOL) if there is none."""
+        try:
+            return self.candidates[handle]
+        except KeyError:
+            raise Refused(FailureClass.PROTOCOL, f"nothing is compiled under the id {handle!r}") from None
+
+
+@contextlib.contextmanager
+def configured(values: Mapping[str, Any]) -> Iterator[None]:
+    """jax configuration `values` hold for this thread."""
+    with contextlib.ExitStack() as stack:
+        for name, value in values.items():
+            stack.enter_context(internals.config_context(name, value))
+        yield
+
+
+def config_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with the types that jax's options have: texts become booleans and numbers where the option is one.
+
+    Raises Refused: UNSUPPORTED for an unknown option or one that can't change in a living process, BAD_VALUE.
+    """
+    known = jax.config.values
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise Refused(FailureClass.UNSUPPORTED, f"No such jax configuration option: {name!r}")
+        result[name] = _typed(name, value, known[name])
+        try:
+            internals.config_context(name, result[name])
+        except NotImplementedError:
+            message = f"jax option {name} belongs to the whole process: it can't change between candidates"
+            raise Refused(FailureClass.UNSUPPORTED, message) from None
+        except (TypeError, ValueError) as error:
+            raise Refused(FailureClass.BAD_VALUE, f"{name}={value!r}: {str(error).splitlines()[0]}") from error
+    return result
+
+
+def _typed(name: str, value: Any, current: Any) -> Any:
+    """`value` as the type of `current`, the value the option has now."""
+    try:
+        if isinstance(current, bool):
+            if isinstance(value, str):
+                return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+            return bool(value)
+        if isinstance(current, (int, float)) and isinstance(value, str):
+            return type(current)(value)
+    except (KeyError, ValueError):
+        raise Refused(FailureClass.BAD_VALUE, f"{name}={value!r} is not a {type(current).__name__}") from None
+    return value

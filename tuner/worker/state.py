@@ -1,0 +1,152 @@
+"""The live state of a session: one set of inputs that threads through every candidate's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tuner.worker import carry
+from tuner.worker.nudge import nudged
+from tuner.worker.saved import Saved, as_array, restored, saved
+from tuner.worker.step import Step
+from tuner.worker.wait import wait
+
+__all__ = ["State"]
+
+_Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class State:
+    """Inputs on the device, threaded through steps and put back from a host copy.
+
+    There is one state for all candidates: a card is seldom large enough for two. Whatever happens to it (a step that
+    failed after its inputs were donated), `reset` brings it back.
+    """
+
+    def __init__(self, step: Step, threading: carry.Carry) -> None:
+        self._inputs = step.inputs
+        self._carry = threading
+        self._carried = frozenset(source for source, _ in threading.pairs)
+        leaves = step.inputs.leaves(step.args, step.kwargs)
+        leaves = [as_array(leaf) if i in self._carried else leaf for i, leaf in enumerate(leaves)]
+        # Leaves that are no jax arrays stay what they are: the workload hands them over anew at every step.
+        self._copies: dict[int, Saved] = {i: saved(x) for i, x in enumerate(leaves) if isinstance(x, jax.Array)}
+        self._originals = [None if i in self._copies else leaf for i, leaf in enumerate(leaves)]
+        self._call: _Call | None = step.inputs.call(leaves)
+        self._nudged = False
+        self._spent: dict[int, jax.Array] = {}
+        self._stepped = False
+
+    def reset(self, *, nudge: bool = False) -> None:
+        """Put the state back to what the workload made; with `nudge`, moved by one ulp. Waits until it is there."""
+        leaves: list[Any] = [None] * len(self._originals)
+        if self._call is not None and not (nudge or self._nudged):
+            leaves = self._inputs.leaves(*self._call)
+            again: Iterable[int] = self._carried | self._spent.keys()
+            for i in again:
+                leaves[i] = None  # gone before its successor comes
+        else:
+            again = range(len(leaves))
+        self._call = None
+        for i in again:
+            leaves[i] = self._initial(i, nudge)
+        for i in self._spent:
+            self._spent[i] = leaves[i]
+        wait([leaf for leaf in leaves if isinstance(leaf, jax.Array)])
+        self._call = self._inputs.call(leaves)
+        self._nudged = nudge
+
+    def call(self) -> _Call:
+        """The arguments (args, kwargs) of the next step, restored if they were lost."""
+        if self._call is None:
+            self.reset()
+        assert self._call is not None
+        return self._call
+
+    def placement(self) -> list[str]:
+        """Where each input array lives, as text: its sharding, or "" if it is not committed to a device."""
+        return ["" if copy.sharding is None else str(copy.sharding) for copy in self._copies.values()]
+
+    def first(self, function: Callable[..., Any]) -> Any:
+        """Enqueue one step of `function`; returns its outputs. The first step of a session also finds out which inputs
+        the step donates without giving them back; these are copied before every later step."""
+        watched = [] if self._stepped else self._uncarried()
+        out = self.advance(function, 1)
+        if not self._stepped:
+            spent = [i for i, array in watched if array.is_deleted()]
+            self._spent = {i: self._initial(i, self._nudged) for i in spent}
+            self._stepped = True
+        return out
+
+    def advance(self, function: Callable[..., Any], steps: int) -> Any:
+        """Enqueue `steps` steps of `function`; returns the last one's outputs. If it raises, the state is lost and will
+        be restored at the next use."""
+        self.call()
+        out, self._call = carry.run(
+            self._carry,
+            function,
+            call=self._take(),
+            steps=steps,
+            inputs=self._inputs,
+            fresh=self._fresh if self._spent else None,
+        )
+        return out
+
+    def lose(self) -> None:
+        """Forget the live state, e.g. because an asynchronous step failed; it will be restored at the next use."""
+        self._call = None
+
+    def settle(self, out: Any) -> bool:
+        """Place the initial state as the outputs `out` of a first step are placed, and say whether that changed
+        anything. A step whose outputs differ from its inputs in sharding, commitment or weak type compiles a second
+        time on its second call; production runs that second executable, so it is the one to tune."""
+        results = jax.tree.leaves(out)
+        changed = False
+        for source, target in self._carry.pairs:
+            copy = self._copies[source]
+            new = copy.placed_like(results[target])
+            if not _same_place(copy, new, results[target].ndim):
+                self._copies[source] = new
+                changed = True
+        if changed:
+            self.lose()
+        return changed
+
+    def _take(self) -> _Call:
+        call, self._call = self._call, None
+        assert call is not None
+        return call
+
+    def _uncarried(self) -> list[tuple[int, jax.Array]]:
+        leaves = self._inputs.leaves(*self.call())
+        return [(i, x) for i, x in enumerate(leaves) if i not in self._carried and isinstance(x, jax.Array)]
+
+    def _fresh(self) -> list[tuple[int, jax.Array]]:
+        return [(i, _copy(array)) for i, array in self._spent.items()]
+
+    def _initial(self, i: int, nudge: bool) -> Any:
+        copy = self._copies.get(i)
+        if copy is None:
+            return _nudged_host(self._originals[i], i) if nudge else self._originals[i]
+        if nudge and copy.key_impl is None:
+            copy = Saved(nudged(copy.data, i), copy.sharding, copy.weak, None)
+        return restored(copy)
+
+
+def _nudged_host(leaf: Any, seed: int) -> Any:
+    """A NumPy array or Python scalar, moved in the precision in which it reaches the step."""
+    values = nudged(np.asarray(leaf, jax.typeof(leaf).dtype), seed)
+    return values if isinstance(leaf, (np.ndarray, np.generic)) else values.item()
+
+
+def _same_place(one: Saved, other: Saved, ndim: int) -> bool:
+    if one.weak != other.weak or (one.sharding is None) != (other.sharding is None):
+        return False
+    return one.sharding is None or bool(one.sharding.is_equivalent_to(other.sharding, ndim))
+
+
+_copy = jax.jit(jnp.copy)

@@ -1,0 +1,217 @@
+"""The step to be tuned: what the workload handed over, unwrapped so that it can be jitted again with other options."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from tuner.protocol.failure import FailureClass
+from tuner.worker import internals
+from tuner.worker.failures import Refused
+
+__all__ = ["Inputs", "Step", "Workload", "make_step", "workload_of"]
+
+_AHEAD_OF_TIME = (jax.stages.Compiled, jax.stages.Lowered, jax.stages.Traced)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What `build` returned. `carry`: number of leading arguments that the leading outputs replace, None: find out."""
+
+    step: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    check: Callable[[Any, Any], Any] | None = None
+    work: float | None = None
+    carry: int | None = None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """How the step's arguments fall apart into array leaves, static arguments left out, and go together again."""
+
+    tree: Any
+    paths: tuple[str, ...]
+    static_args: Mapping[int, Any]
+    static_kwargs: Mapping[str, Any]
+
+    def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves of a call's dynamic arguments."""
+        return jax.tree.leaves(self._dynamic(args, kwargs))
+
+    def call(self, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call with these leaves."""
+        args, kwargs = jax.tree.unflatten(self.tree, leaves)
+        if self.static_args:
+            args = tuple(self.static_args.get(i, arg) for i, arg in enumerate(args))
+        return args, {**kwargs, **self.static_kwargs}
+
+    def arguments(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """`args` with None in place of static ones (a tree without leaves)."""
+        return tuple(None if i in self.static_args else arg for i, arg in enumerate(args))
+
+    def _dynamic(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return self.arguments(args), {k: v for k, v in kwargs.items() if k not in self.static_kwargs}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One function object a session (`base`), so that it is traced once whatever the options.
+
+    `info`: the arguments of its `jax.jit`. `bound_args`/`bound_kwargs`: what a partial or a method put in front.
+    """
+
+    name: str
+    base: Callable[..., Any]
+    info: Any
+    bound_args: tuple[Any, ...]
+    bound_kwargs: Mapping[str, Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    inputs: Inputs
+
+    def jit(self, compiler_options: Mapping[str, Any]) -> Any:
+        """The step jitted as the workload does it, with these compiler options on top."""
+        return internals.rejit(self.base, self.info, compiler_options)
+
+    def donated(self) -> list[int]:
+        """Positions of the input leaves that `jax.jit` was told to donate."""
+        bound = len(self.bound_args)
+        count = bound + len(self.args)
+        positions = {i % count - bound for i in self.info.donate_argnums if -count <= i < count}
+        args = tuple(
+            jax.tree.map(lambda _, i=i: i in positions, a) for i, a in enumerate(self.inputs.arguments(self.args))
+        )
+        kwargs = {k: jax.tree.map(lambda _, k=k: k in self.info.donate_argnames, v) for k, v in self.kwargs.items()}
+        return [i for i, donated in enumerate(self.inputs.leaves(args, kwargs)) if donated]
+
+    def bind(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` (jitted, or its `lower`) with the bound arguments in front."""
+        if self.bound_args or self.bound_kwargs:
+            return functools.partial(function, *self.bound_args, **self.bound_kwargs)
+        return function
+
+
+def workload_of(returned: Any) -> Workload:
+    """What `build` returned, as a Workload. Raises Refused(WORKLOAD) naming what is missing."""
+    if isinstance(returned, Mapping):
+        fields = dict(returned)
+    elif hasattr(returned, "step") and hasattr(returned, "args"):
+        names = ("step", "args", "check", "work", "carry")
+        fields = {name: getattr(returned, name) for name in names if hasattr(returned, name)}
+    elif isinstance(returned, tuple) and len(returned) == 2:
+        fields = {"step": returned[0], "args": returned[1]}
+    else:
+        raise _refused(f"build() must return (step, args), or something with step and args; it returned {_a(returned)}")
+    if missing := [name for name in ("step", "args") if name not in fields]:
+        raise _refused(f"what build() returned has no {' and no '.join(missing)}")
+    step, args, work, carry = fields["step"], fields["args"], fields.get("work"), fields.get("carry")
+    if not isinstance(args, (tuple, list)):
+        raise _refused(f"args must be the tuple of the step's positional arguments; build() returned {_a(args)}")
+    if not args:
+        raise _refused("the step has no inputs: build() returned empty args")
+    check = fields.get("check")
+    if check is not None and not callable(check):
+        raise _refused(f"check must be a function check(reference, candidate); it is {_a(check)}")
+    if work is not None and (isinstance(work, bool) or not isinstance(work, (int, float))):
+        raise _refused(f"work must be a number; it is {_a(work)}")
+    if carry is not None and (isinstance(carry, bool) or not isinstance(carry, int) or carry < 0):
+        raise _refused(f"carry must be the number of leading arguments that the outputs replace; it is {carry!r}")
+    return Workload(step, tuple(args), {}, check, None if work is None else float(work), carry)
+
+
+def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
+    """`function`, called as ``function(*args, **kwargs)``, made ready for being jitted again and again.
+
+    `function` may be plain or jitted; a jitted one keeps its static and donated arguments, shardings and own options.
+    Raises Refused(WORKLOAD) if it can't be stepped.
+    """
+    if isinstance(function, _AHEAD_OF_TIME):
+        raise _refused(
+            f"the step is a {type(function).__name__} object, compiled with fixed options: "
+            "hand over the jitted function itself"
+        )
+    if not callable(function):
+        raise _refused(f"the step is not callable: it is {_a(function)}")
+    function, bound_args, bound_kwargs = _unbound(function)
+    info = internals.jit_info(function if internals.is_jitted(function) else jax.jit(function))
+    plain = internals.unjitted(function) if internals.is_jitted(function) else function
+    inputs = _inputs(info, len(bound_args), args, kwargs)
+    _check_leaves(inputs, inputs.leaves(args, kwargs))
+    return Step(_name(plain), _base(plain), info, bound_args, bound_kwargs, args, kwargs, inputs)
+
+
+def _unbound(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A partial or bound method *of a jitted function*, taken apart: jitting around it would lose its donation."""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    inner = function
+    while True:
+        if isinstance(inner, functools.partial):
+            args, kwargs = inner.args + args, {**inner.keywords, **kwargs}
+            inner = inner.func
+        elif hasattr(inner, "__func__") and hasattr(inner, "__self__"):
+            inner, args = inner.__func__, (inner.__self__, *args)
+        else:
+            return (inner, args, kwargs) if internals.is_jitted(inner) else (function, (), {})
+
+
+def _base(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function object of this session's own. Its name is the user's: the module's name is part of the cache key."""
+
+    def base(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    functools.update_wrapper(base, function)
+    base.__name__ = _name(function)
+    return base
+
+
+def _name(function: Any) -> str:
+    """The name jax lowers `function` under (jit_<name> is the HLO module), also where it has none of its own."""
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    return str(getattr(inner, "__name__", "<unnamed function>"))
+
+
+def _inputs(info: Any, bound: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
+    count = bound + len(args)
+    positions = {i % count - bound for i in info.static_argnums if -count <= i < count}
+    static_args = {i: args[i] for i in positions if i >= 0}
+    static_kwargs = {name: value for name, value in kwargs.items() if name in info.static_argnames}
+    bare = Inputs(None, (), static_args, static_kwargs)
+    flat, tree = jax.tree_util.tree_flatten_with_path(bare._dynamic(args, kwargs))
+    return Inputs(tree, tuple(_path(path) for path, _ in flat), static_args, static_kwargs)
+
+
+def _path(path: tuple[Any, ...]) -> str:
+    root, *rest = path
+    return ("args" if root.idx == 0 else "kwargs") + jax.tree_util.keystr(tuple(rest))
+
+
+def _check_leaves(inputs: Inputs, leaves: list[Any]) -> None:
+    for path, leaf in zip(inputs.paths, leaves, strict=True):
+        if isinstance(leaf, jax.Array):
+            if leaf.is_deleted():
+                raise _refused(f"{path} was donated to an earlier call and is gone: hand over fresh arrays")
+        elif not isinstance(leaf, (np.ndarray, np.generic, bool, int, float, complex)):
+            raise _refused(f"{path} is {_a(leaf)}, not an array: mark it static in jax.jit, or close over it")
+    if not any(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves):
+        raise _refused(
+            "the step has no inputs: none of its arguments holds an array, so XLA would fold it to a constant"
+        )
+
+
+def _a(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _refused(message: str) -> Refused:
+    return Refused(FailureClass.WORKLOAD, message)

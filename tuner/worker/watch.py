@@ -1,0 +1,149 @@
+"""Times a script's jitted functions from inside their calls and picks the one to tune."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import jax
+
+from tuner.protocol.failure import FailureClass
+from tuner.worker.capture import Jitted
+from tuner.worker.failures import Refused
+from tuner.worker.internals import under_trace
+from tuner.worker.saved import Saved, restored, saved
+from tuner.worker.step import Step, make_step
+from tuner.worker.wait import wait
+
+__all__ = ["HotCall", "Watch"]
+
+_CALLS = 3  # calls of a function that feeds its outputs back into itself, before it can be taken over
+_UNTHREADED_CALLS = 10  # calls of one that doesn't: preparing data looks like that too
+_SHARE = 0.5  # of the time spent in all jitted functions, first calls (compilation) not counted
+_KEPT_CALLS = 2  # first calls of a function whose arguments are kept
+_KEPT_FUNCTIONS = 4  # functions whose arguments are kept: they hold device memory
+
+
+@dataclass(frozen=True)
+class HotCall:
+    """A call to tune. `threaded`: (input leaf, output leaf of the call before) that were the same arrays."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    threaded: tuple[tuple[int, int], ...]
+
+
+@dataclass
+class _Record:
+    """One function at one signature. `seconds` leaves out the first call.
+
+    `kept`: the leaves of an early call, donated ones copied, for scripts that end before anything is hot.
+    """
+
+    jitted: Jitted
+    step: Step
+    calls: int = 0
+    first_s: float = 0.0
+    seconds: float = 0.0
+    outputs: list[weakref.ref[Any]] = field(default_factory=list)
+    threaded: tuple[tuple[int, int], ...] = ()
+    kept: list[Any] | None = None
+
+
+class Watch:
+    """Sees every call of a jitted function that is not under a trace. `take` never returns."""
+
+    def __init__(self, take: Callable[[HotCall], NoReturn]) -> None:
+        self._take = take
+        self._records: dict[Any, _Record] = {}
+        self._made = 0
+        self._lowered = False
+        self.taken = False
+
+    def made(self) -> None:
+        self._made += 1
+
+    def lowered(self) -> None:
+        self._lowered = True
+
+    def called(self, jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make the call; take over instead if this is the function to tune."""
+        record = None if self.taken or under_trace() else self._record(jitted, args, kwargs)
+        if record is None:
+            return jitted.function(*args, **kwargs)
+        leaves = record.step.inputs.leaves(args, kwargs)
+        record.threaded = _same_arrays(leaves, record.outputs)
+        if self._is_hot(record):
+            self.taken = True
+            self._take(HotCall(jitted.function, args, kwargs, record.threaded))
+        if record.calls < _KEPT_CALLS:
+            record.kept = _kept(record.step, leaves)
+        start = time.perf_counter()
+        out = wait(jitted.function(*args, **kwargs))
+        seconds = time.perf_counter() - start
+        if record.calls == 0:
+            record.first_s = seconds
+        else:
+            record.seconds += seconds
+        record.calls += 1
+        record.outputs = [weakref.ref(leaf) for leaf in jax.tree.leaves(out)]
+        for cooler in self._with_arguments()[_KEPT_FUNCTIONS:]:
+            cooler.kept = None
+        return out
+
+    def hottest_kept(self, script: str) -> HotCall:
+        """For a script that has ended: its hottest function with the arguments of an early call.
+
+        Raises Refused(WORKLOAD) if it called nothing that it jitted.
+        """
+        records = self._with_arguments()
+        if not records:
+            raise Refused(FailureClass.WORKLOAD, f"{script} has neither build() nor anything jitted{self._why()}")
+        record = records[0]
+        self.taken = True
+        leaves = [restored(leaf) if isinstance(leaf, Saved) else leaf for leaf in record.kept or ()]
+        args, kwargs = record.step.inputs.call(leaves)
+        return HotCall(record.jitted.function, args, kwargs, record.threaded)
+
+    def _why(self) -> str:
+        if self._lowered:
+            return " that it calls: functions compiled ahead of time can't be tuned, call the jitted function itself"
+        return f" that it calls, though it jits {self._made} functions" if self._made else ""
+
+    def _record(self, jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Record | None:
+        """The record of this call's signature; None for a call that can't be tuned."""
+        try:
+            step = make_step(jitted.function, args, kwargs)
+        except Refused:
+            return None
+        leaves = step.inputs.leaves(args, kwargs)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return None
+        statics = (*sorted(step.inputs.static_args.items()), *sorted(step.inputs.static_kwargs.items()))
+        signature = (id(jitted), statics, step.inputs.tree, *(str(jax.typeof(leaf)) for leaf in leaves))
+        return self._records.setdefault(signature, _Record(jitted, step))
+
+    def _with_arguments(self) -> list[_Record]:
+        """Records with kept arguments, hottest first."""
+        records = [record for record in self._records.values() if record.kept is not None]
+        return sorted(records, key=lambda r: (r.seconds, r.first_s), reverse=True)
+
+    def _is_hot(self, record: _Record) -> bool:
+        if record.calls < (_CALLS if record.threaded else _UNTHREADED_CALLS):
+            return False
+        return record.seconds > _SHARE * sum(r.seconds for r in self._records.values())
+
+
+def _same_arrays(leaves: list[Any], outputs: list[weakref.ref[Any]]) -> tuple[tuple[int, int], ...]:
+    """Input leaves that *are* outputs of the call before. Identity, not shape: other functions may come in between."""
+    places = {id(array): j for j, ref in enumerate(outputs) if (array := ref()) is not None}
+    return tuple((i, places[id(leaf)]) for i, leaf in enumerate(leaves) if id(leaf) in places)
+
+
+def _kept(step: Step, leaves: list[Any]) -> list[Any]:
+    donated = set(step.donated())
+    return [saved(leaf) if i in donated and isinstance(leaf, jax.Array) else leaf for i, leaf in enumerate(leaves)]
