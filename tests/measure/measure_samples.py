@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +31,6 @@ def noise(
     return fresh[..., 20:]
 
 
-def known(gain: float, half: float, **changes: Any) -> Estimate:
+def known(gain: float, half: float, *, n: int = 12, level: float = 0.95) -> Estimate:
     """An estimate with the interval gain ± half."""
-    fields = {"gain": gain, "se": half / 2, "low": gain - half, "high": gain + half, "n": 12}
-    return Estimate(**(fields | changes))
+    return Estimate(gain=gain, se=half / 2, low=gain - half, high=gain + half, n=n, level=level)

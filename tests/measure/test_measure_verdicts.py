@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from measure_samples import known
 
@@ -36,7 +37,8 @@ def test_an_interval_decides_as_the_design_says(gain: float, half: float, expect
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_an_estimate_that_is_not_finite_is_never_anything_but_unclear(field: str, value: float) -> None:
     for gain in (0.02, 0.0, -0.02):
-        assert verdict(known(gain, 0.001, **{field: value}), MARGIN) is Verdict.UNCLEAR
+        broken = msgspec.structs.replace(known(gain, 0.001), **{field: value})
+        assert verdict(broken, MARGIN) is Verdict.UNCLEAR
 
 
 def test_an_unknown_estimate_is_unclear_even_at_margin_zero() -> None:

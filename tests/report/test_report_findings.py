@@ -20,7 +20,13 @@ NOTHING = {e.stage: e.record for e in all_failed() if isinstance(e, StageFinishe
     ("stage", "phrase"),
     [
         ("probe", "cpu; 12 knobs offered, 4 live, 5 inapplicable, 2 unsupported, 1 pinned"),
-        ("baseline", "16.2 ms a step, noise 1.1 % a round, smallest gain this budget can resolve 0.6 %"),
+        (
+            "baseline",
+            (
+                "16.2 ms a step, noise 1.1 % a round, smallest gain this budget can resolve 0.6 %; "
+                "no room in it for profile"
+            ),
+        ),
         ("presets", "2 presets timed, best 1.010x (1.000–1.020) O1"),
         (
             "screen",

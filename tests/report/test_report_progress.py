@@ -201,7 +201,7 @@ def test_lines_that_stay_stand_above_the_display(columns: Callable[[int], None])
         assert shown(terminal.getvalue())[0] == "notice: a notice that is longer than the terminal is wide"
         assert shown(terminal.getvalue())[1].startswith("baseline  timing")
         live.on_event(ended)
-        assert shown(terminal.getvalue())[0].endswith("this budget can resolve 0.6 %")
+        assert shown(terminal.getvalue())[0].endswith("no room in it for profile")
         assert len(shown(terminal.getvalue())) == 1
 
 

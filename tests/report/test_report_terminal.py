@@ -12,7 +12,7 @@ from tuner.protocol.failure import FailureClass
 from tuner.report.headline import headline
 from tuner.report.terminal import render_result
 from tuner.report.view import STAGES, RunView
-from tuner.store.events import AnyEvent, SessionClosed, TrialFinished
+from tuner.store.events import AnyEvent, PairTimed, SessionClosed, TrialFinished
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -130,6 +130,9 @@ def test_time_by_stage() -> None:
     assert "time 18 s: compiling 4.5 s, timed steps 5.1 s, process starts 4.0 s, other 4.5 s" in time
     assert "search 3.1 s interrupted after 1 trial minimise – not run" in time
     assert "search 1.6 s under way after 1 trial" in section(rendered(interrupted()[:-3]), "time")
+    assert "baseline 0.0 s under way presets – not run" in section(rendered(faster()[:3]), "time")
+    pair = [i for i, e in enumerate(faster()) if isinstance(e, PairTimed)][2]
+    assert "under way after 3 pairs seal – not run" in section(rendered(faster()[: pair + 1]), "time")
 
 
 def test_files_and_the_next_command_are_whole() -> None:

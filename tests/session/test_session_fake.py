@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, pstdev
 
@@ -190,7 +191,7 @@ def test_noise_is_heavy_tailed_and_remembers() -> None:
     assert sum(abs(d) > 4 for d in draws) > 5 * 20_000 * 6.3e-5  # of a normal, 6.3e-5 lie beyond 4
     wander = Wander(random.Random(1), sd=2.0, memory=0.6)
     walk = [wander.next() for _ in range(20_000)]
-    lag = fmean(a * b for a, b in zip(walk, walk[1:], strict=False)) / fmean(a * a for a in walk)
+    lag = fmean(a * b for a, b in pairwise(walk)) / fmean(a * a for a in walk)
     assert lag == pytest.approx(0.6, abs=0.05)
     assert pstdev(walk) == pytest.approx(2.0, rel=0.15)
 
@@ -324,7 +325,8 @@ def test_a_full_device_takes_no_other_session() -> None:
         started(machine)
     assert caught.value.failure.kind is FailureClass.OUT_OF_MEMORY
     first.close()
-    assert machine.living == [started(machine)]
+    second = started(machine)
+    assert machine.living == [second]
 
 
 # -- results ---------------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def estimate(gains: Gains, *, level: float = 0.95, autocorrelation: float = AUTO
     rank = _wilcoxon_rank(n, (1 - level) / 2)
     if rank:
         means = _pair_means(x)
-        centre = float(np.median(means))
+        centre = _middle(means)
         below, above = centre - means[rank - 1], means[-rank] - centre
     else:
         centre = float(x.mean())
@@ -117,7 +117,7 @@ def present(gains: Gains) -> NDArray[np.float64]:
 
 def hodges_lehmann(gains: Gains) -> float:
     """Median of the means of all pairs (each value with itself included)."""
-    return float(np.median(_pair_means(present(gains))))
+    return _middle(_pair_means(present(gains)))
 
 
 def widening(autocorrelation: float) -> float:
@@ -129,8 +129,22 @@ def widening(autocorrelation: float) -> float:
 
 
 def _pair_means(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    i, j = np.triu_indices(len(x))
-    return np.sort((x[i] + x[j]) / 2)
+    """All of them, sorted."""
+    i, j = _pairs(len(x))
+    means = (x[i] + x[j]) / 2
+    means.sort()
+    return means
+
+
+def _middle(ordered: NDArray[np.float64]) -> float:
+    n = len(ordered)
+    return float(ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
+@lru_cache(maxsize=128)
+def _pairs(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    i, j = np.triu_indices(n)
+    return i, j
 
 
 @lru_cache(maxsize=1024)

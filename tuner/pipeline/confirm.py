@@ -130,7 +130,7 @@ class _Confirmation:
         They live together and alternate where the device has room, else each is timed alone.
         """
         arms = [DEFAULT, *self.alive]
-        self.run.rng.shuffle(arms)  # type: ignore[arg-type]
+        self.run.rng.shuffle(arms)
         rows: dict[Config, list[float]] = {}
         prints: dict[Config, str] = {}
         for group in [arms] if self.together else [[c] for c in arms]:

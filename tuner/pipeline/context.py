@@ -30,7 +30,7 @@ from tuner.store.events import (
 from tuner.store.folder import RunFolder
 from tuner.store.index import Index
 from tuner.store.log import EventLog
-from tuner.store.study import mirror
+from tuner.store.study import StudyMirror
 from tuner.store.records import BaselineRecord, ProbeRecord, ScreenRecord, StageRecord
 
 __all__ = ["Run"]
@@ -58,7 +58,7 @@ class Run:
         folder: RunFolder,
         log: EventLog,
         index: Index,
-        database: str,
+        study: StudyMirror,
         listener: Listener,
         factory: SessionFactory,
         conditions: Conditions | None,
@@ -75,7 +75,7 @@ class Run:
         self.folder = folder
         self.log = log
         self.index = index
-        self.database = database
+        self.study = study
         self.listener = listener
         self.factory = factory
         self.conditions = conditions
@@ -133,7 +133,7 @@ class Run:
 
     def publish(self) -> None:
         """Bring the SQL index and the Optuna study up to date. The log has everything, so trouble is only a notice."""
-        for trouble in (self.index.record(self.events), mirror(self.database, self.events)):
+        for trouble in (self.index.record(self.events), self.study.record(self.events)):
             if trouble:
                 self.notice(trouble)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
@@ -28,6 +29,7 @@ from tuner.session import LocalSession, SessionFactory
 from tuner.store import EventLog, earlier_run, new_run, open_store, run_identity
 from tuner.store.events import RunStarted
 from tuner.store.index import Index
+from tuner.store.study import StudyMirror
 
 __all__ = ["opened"]
 
@@ -65,12 +67,14 @@ def opened(
             host=host,
             env=env,
         )
-        command = " ".join(options.command)
-        stack.enter_context(DeviceLock(device_names(devices), command=command))
+        command = shlex.join(options.command)
+        stack.enter_context(DeviceLock(device_names(_platform(options, devices), devices), command=command))
         folder = (None if options.fresh else earlier_run(store, identity)) or new_run(store, identity)
         log = stack.enter_context(EventLog(folder.events, command=command))
         index = Index(store.url, runs=store.runs)
         stack.callback(index.close)
+        study = StudyMirror(store.url)
+        stack.callback(study.close)
         run = Run(
             options=options,
             workload=file,
@@ -83,7 +87,7 @@ def opened(
             folder=folder,
             log=log,
             index=index,
-            database=store.url,
+            study=study,
             listener=listener,
             factory=factory or (lambda launch: LocalSession(launch, environ=env, deadlines=lambda: run.deadlines)),
             conditions=Conditions(reader) if factory is None else None,

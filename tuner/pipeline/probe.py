@@ -18,7 +18,7 @@ from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Loaded, OptionValue
 from tuner.store.records import ProbeRecord
 
-__all__ = ["run_probe"]
+__all__ = ["offered_knobs", "run_probe"]
 
 # A name no XLA has: the parser names it beside every other unknown one, and then the process ends.
 _BOGUS = "xla_tuner_no_such_flag"
@@ -32,7 +32,7 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
     _refuse_overwritten_flags(run, loaded)
     for text in loaded.notices:
         run.notice(text)
-    offered = [*run.space.knobs, *knobs_of_workload(loaded.knobs_declared)]
+    offered = offered_knobs(run)
     left: list[KnobStatus] = []
     knobs = [k for k in offered if _stays(run, k, left)]
     run.status("probe", f"asking the compiler about {len(knobs)} knobs")
@@ -49,6 +49,11 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
         option_types={n: t for n, t in types.items() if t is not None},
         notices=loaded.notices,
     )
+
+
+def offered_knobs(run: Run) -> list[Knob]:
+    """The space's knobs and those that the workload declares itself."""
+    return [*run.space.knobs, *knobs_of_workload(run.loaded.knobs_declared)]
 
 
 def _home(run: Run, benches: Benches) -> Bench:
@@ -120,7 +125,7 @@ def _types(bench: Bench, knobs: Sequence[Knob]) -> dict[str, str | None]:
 
 def _unknown_as_flag(run: Run, names: Sequence[str]) -> frozenset[str]:
     """Which of `names` the XLA_FLAGS parser does not know: one child with all of them and a bogus one."""
-    text = xla_flags.render(tuple(xla_flags.Flag.of(n, "1") for n in (*names, _BOGUS)))
+    text = xla_flags.render([xla_flags.Flag(name=n, value="1") for n in (*names, _BOGUS)])
     session = run.factory(launch(run, "flags", role="probe", config=run.held, env={"XLA_FLAGS": text}))
     try:
         session.start()

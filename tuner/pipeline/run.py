@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from tuner.pipeline.minimise import run_minimise
 from tuner.pipeline.opening import opened
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.presets import run_presets
-from tuner.pipeline.probe import run_probe
+from tuner.pipeline.probe import offered_knobs, run_probe
 from tuner.pipeline.report import run_report
 from tuner.pipeline.screen import run_screen
 from tuner.pipeline.seal import run_seal
@@ -84,7 +85,7 @@ def tune(
             run.emit(Interruption(stage=stage))
             raise Interrupted(
                 f"stopped in {stage}; everything measured so far is kept in {run.folder.path}",
-                next=f"the same command goes on from here: {' '.join(options.command) or 'tune'}",
+                next=f"the same command goes on from here: {shlex.join(options.command)}",
             ) from None
         finally:
             benches.close()
@@ -127,7 +128,8 @@ def build():
 def list_knobs(
     options: RunOptions, *, listener: Listener | None = None, factory: SessionFactory | None = None
 ) -> tuple[list[Knob], list[KnobStatus], dict[str, str]]:
-    """What exists and applies here: the live knobs, those that left with the reason, and the options' types.
+    """What exists and applies here: every knob offered (as this machine takes it, if it does), why those left that did,
+    and the options' types.
 
     Runs the probe alone, in a store that is thrown away. `options.workload` may be a folder: then a small built-in step
     is asked with.
@@ -142,6 +144,8 @@ def list_knobs(
             benches = Benches(run)
             try:
                 record: ProbeRecord = run_probe(run, benches)
+                offered = offered_knobs(run)
             finally:
                 benches.close()
-        return list(record.knobs), list(record.left), record.option_types
+    live = {k.name: k for k in record.knobs}
+    return [live.get(k.name, k) for k in offered], list(record.left), record.option_types

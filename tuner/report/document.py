@@ -15,9 +15,8 @@ from tuner.report.headline import headline, next_step
 from tuner.report.view import RunView
 from tuner.report.wording import clean, interval, speedup
 
-__all__ = ["FILES", "KNOBS", "SCHEMA", "RunDocument", "document", "interval_json", "plain", "speedup_json"]
+__all__ = ["FILES", "KNOBS", "RunDocument", "document", "interval_json", "plain", "speedup_json"]
 
-SCHEMA = "tuner/run/1"
 FILES = ("env", "shell", "json", "events", "table")
 """The files that every document names, with null for one that wasn't written."""
 KNOBS = ("offered", "live", "unsupported", "inapplicable", "inert")
@@ -114,6 +113,7 @@ class NextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run. Times are seconds unless the name says ms; gains are speed-ups (1.05: 5 % faster) with [low, high].
 
+    `options`: those that change what a run means; `inherited`: variables of its environment that bear on speed.
     `verdict`: faster | same | slower | unclear, null before there is one. `speedup`, `speedup_ci`: the best finalist
     against the defaults, in fresh processes. `control_ms`, `best_ms`: a step with the defaults, and with that finalist.
     `settings`: what to set, name → value as emitted; empty means the defaults. `effects`: name → what that setting does
@@ -125,6 +125,8 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     run: str
     workload: str
     command: str
+    options: dict[str, str]
+    inherited: dict[str, str]
     tuner: str
     program: str | None
     environment: EnvironmentPart | None
@@ -163,6 +165,8 @@ def document(view: RunView, files: Mapping[str, str] | None = None) -> dict[str,
         run=view.run,
         workload=view.workload,
         command=shlex.join(view.command),
+        options=view.options,
+        inherited=view.inherited,
         tuner=view.tuner,
         program=view.baseline.program if view.baseline else None,
         environment=_environment(view),

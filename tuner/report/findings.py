@@ -31,9 +31,10 @@ def finding(record: StageRecord) -> str:
         case ProbeRecord():
             return _probe(record)
         case BaselineRecord():
+            skipped = f"; no room in it for {', '.join(record.skipped)}" if record.skipped else ""
             return (
                 f"{milliseconds(record.control_ms)} a step, noise {percent(record.noise)} a round, "
-                f"smallest gain this budget can resolve {percent(record.resolution)}"
+                f"smallest gain this budget can resolve {percent(record.resolution)}{skipped}"
             )
         case PresetsRecord():
             return f"{count(len(record.measured), 'preset')} timed{_best(record.measured)}"

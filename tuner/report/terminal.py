@@ -183,8 +183,8 @@ def _stages(page: Page, view: RunView) -> None:
         elif stage == view.unfinished:
             state = "interrupted" if view.interrupted else "under way" if view.exit_code is None else "stopped"
             tried = sum(trial.stage == stage for trial in view.trials)
-            so_far = f" after {count(tried, 'trial')}" if tried else ""
-            rows.append((stage, duration(view.unfinished_s), f"{state}{so_far}"))
+            done, unit = (view.pairs, "pair") if stage == "confirm" else (tried, "trial")
+            rows.append((stage, duration(view.unfinished_s), f"{state} after {count(done, unit)}" if done else state))
         else:
             rows.append((stage, "–", "not run"))
     page.rows(rows, align="<>", styles=("", "", "dim"))

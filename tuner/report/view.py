@@ -12,12 +12,12 @@ from tuner.knobs.config import DEFAULT, Config
 from tuner.knobs.status import KnobStatus
 from tuner.measure.types import Verdict
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Loaded
 from tuner.store.events import (
     AnyEvent,
     CandidateCompiled,
     Interruption,
     Notice,
+    PairTimed,
     RoundTimed,
     RunFinished,
     RunStarted,
@@ -93,7 +93,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     run ended), `unfinished_s` its seconds so far. `interrupted`: it was Ctrl-C that ended the events.
     `failures`: by class, the most frequent first. `session_failures`: sessions that ended by themselves, except where
     a candidate is known to be the cause. `left`: knobs that are gone, each once; `narrowed`: live ones that lost values
-    or go by another name. `home`: what the home session found.
+    or go by another name. `pairs`: pairs of fresh processes timed so far.
     """
 
     run: str
@@ -102,7 +102,6 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     tuner: str
     options: dict[str, str]
     inherited: dict[str, str]
-    home: Loaded | None
     probe: ProbeRecord | None
     baseline: BaselineRecord | None
     presets: PresetsRecord | None
@@ -118,6 +117,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool
     exit_code: int | None
     trials: tuple[TrialFinished, ...]
+    pairs: int
     failures: dict[FailureClass, tuple[FailedCandidate, ...]]
     session_failures: tuple[SessionClosed, ...]
     notices: tuple[str, ...]
@@ -149,7 +149,6 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
             tuner=started.tuner if started else "",
             options=started.options if started else {},
             inherited=started.inherited if started else {},
-            home=next((e.loaded for e in reversed(events) if isinstance(e, SessionStarted) and e.role == "home"), None),
             probe=probe,
             baseline=_record(records, BaselineRecord),
             presets=_record(records, PresetsRecord),
@@ -165,6 +164,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
             interrupted=bool(interruption),
             exit_code=exit_code,
             trials=trials,
+            pairs=len({event.index for event in events if isinstance(event, PairTimed)}),
             failures=_by_class(failed),
             session_failures=_session_failures(events, failed),
             notices=_notices(events, records),

@@ -43,6 +43,8 @@ _DEADLY = {
     FailureClass.FATAL: None,
     FailureClass.TIMEOUT: None,
 }
+# Time and thread as XLA's log lines carry them.
+_AT = "0101 00:00:00.000000       1"
 _LEAVES = ("[0]['params']", "[1]")
 # Relative size of what rounding leaves between two compiles of the same step, and after a nudge of its inputs.
 _ROUNDING = 1e-7
@@ -195,12 +197,11 @@ class FakeSession:
         machine = self._machine
         options = {n: v for n, v in self._flags.items() if not n.startswith("jax_")}
         if unknown := [f"--{n}={v}" for n, v in options.items() if not machine.has_flag(n)]:
-            message = (
-                f"F0101 00:00:00.000000 1 parse_flags_from_env.cc:234] Unknown flags in XLA_FLAGS: {' '.join(unknown)}"
-            )
-            return Failure(kind=FailureClass.UNSUPPORTED, phase="load", message=message, exit_code=1)
+            flags = "flag" if len(unknown) == 1 else "flags"
+            message = f"{_AT} parse_flags_from_env.cc:234] Unknown {flags} in XLA_FLAGS: {' '.join(unknown)}"
+            return Failure(kind=FailureClass.UNSUPPORTED, phase="load", message=f"F{message}", exit_code=1)
         if bad := next((c for n, v in options.items() if (c := machine.refuses_flag(n, v))), None):
-            message = f"E0101 00:00:00.000000 1 command_line_flags.cc:93] {bad}"
+            message = f"E{_AT} command_line_flags.cc:93] {bad}"
             return Failure(kind=FailureClass.BAD_VALUE, phase="load", message=message, exit_code=1)
         return None
 

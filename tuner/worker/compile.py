@@ -122,9 +122,10 @@ def _lower(session: WorkerSession, variant: Variant, fresh: Mapping[tuple[Any, .
     if variant.profile:
         options["fdo_profile"] = base64.b64decode(variant.profile)
     key = (*_spelled(options), "|", *_spelled(values))
+    base = session.bases.setdefault(_spelled(values), session.step.base())
     # Two jitted functions with equal options share their executable: clearing one would take it from the other.
     known = {candidate.key: candidate.jitted for candidate in session.candidates.values()} | dict(fresh or {})
-    jitted = known.get(key) or session.step.jit(options)
+    jitted = known.get(key) or session.step.jit(base, options)
     args, kwargs = session.state.call()
     with configured(values):
         lowered = session.step.bind(jitted.lower)(*args, **kwargs)

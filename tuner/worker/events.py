@@ -22,7 +22,10 @@ class CompileEvents:
         jax.monitoring.register_event_listener(self._event)
 
     def here(self) -> tuple[int, int]:
-        """Requests to and hits in the persistent cache so far, in this thread."""
+        """Requests to and hits in the persistent cache so far, in this thread. jax counts requests without a cache
+        folder too; here they are no requests."""
+        if not jax.config.values["jax_compilation_cache_dir"]:
+            return 0, 0
         thread = threading.get_ident()
         return self._requests[thread], self._hits[thread]
 

@@ -84,6 +84,7 @@ def _compared(session: WorkerSession, reference: tuple[Leaf, ...], out: Any, ste
                 path=leaf.path,
                 dtype=str(array.dtype),
                 size=int(array.size),
+                shape=tuple(array.shape),
                 steps=steps,
                 l2=found.l2,
                 slope=found.slope,

@@ -80,12 +80,13 @@ def open_call(
 
 def _open(workload: Workload, threading: Callable[[Step, Any], carry.Carry]) -> Opened:
     step = make_step(workload.step, workload.args, workload.kwargs)
+    base = step.base()
     try:
-        out = step.bind(step.jit({}).eval_shape)(*step.args, **step.kwargs)
+        out = step.bind(step.jit(base, {}).eval_shape)(*step.args, **step.kwargs)
     except Exception as error:
         raise Refused(FailureClass.WORKLOAD, f"the step can't be traced: {first_line(error)}") from error
     threaded = threading(step, out)
     flat, _ = jax.tree_util.tree_flatten_with_path(out)
     paths = tuple("out" + jax.tree_util.keystr(path) for path, _ in flat)
-    session = WorkerSession(step, State(step, threaded), workload.check, CompileEvents())
+    session = WorkerSession(step, State(step, threaded), workload.check, CompileEvents(), bases={(): base})
     return Opened(session, workload, threaded, paths)

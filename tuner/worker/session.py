@@ -44,7 +44,11 @@ class Candidate:
 
 @dataclass
 class WorkerSession:
-    """`settled`: the state is placed as the step's own outputs are (see `State.settle`).
+    """`bases`: one function object for each set of configuration values, the empty set's shared by almost everything.
+    Values change the trace, and jitted functions of one base with equal options share what jax caches for them: with a
+    base for two sets, releasing one candidate would take away the other's executable.
+
+    `settled`: the state is placed as the step's own outputs are (see `State.settle`).
 
     `references`: the reference outputs last read or written here, by their file's stamp.
     """
@@ -53,6 +57,7 @@ class WorkerSession:
     state: State
     check: Callable[[Any, Any], Any] | None
     events: CompileEvents
+    bases: dict[tuple[str, ...], Callable[..., Any]]
     candidates: dict[str, Candidate] = field(default_factory=dict)
     references: dict[tuple[str, int, int], Reference] = field(default_factory=dict)
     settled: bool = False

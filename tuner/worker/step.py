@@ -61,13 +61,13 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Step:
-    """One function object a session (`base`), so that it is traced once whatever the options.
+    """`function` is what was jitted, or is to be.
 
     `info`: the arguments of its `jax.jit`. `bound_args`/`bound_kwargs`: what a partial or a method put in front.
     """
 
     name: str
-    base: Callable[..., Any]
+    function: Callable[..., Any]
     info: Any
     bound_args: tuple[Any, ...]
     bound_kwargs: Mapping[str, Any]
@@ -75,9 +75,21 @@ class Step:
     kwargs: Mapping[str, Any]
     inputs: Inputs
 
-    def jit(self, compiler_options: Mapping[str, Any]) -> Any:
-        """The step jitted as the workload does it, with these compiler options on top."""
-        return internals.rejit(self.base, self.info, compiler_options)
+    def base(self) -> Callable[..., Any]:
+        """A new function object that does the step. Everything jitted from one base is traced once, whatever its
+        compiler options. Its name is the user's: the module's name is part of the cache key."""
+        function = self.function
+
+        def base(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        functools.update_wrapper(base, function)
+        base.__name__ = self.name
+        return base
+
+    def jit(self, base: Callable[..., Any], compiler_options: Mapping[str, Any]) -> Any:
+        """`base` jitted as the workload jits its step, with these compiler options on top."""
+        return internals.rejit(base, self.info, compiler_options)
 
     def donated(self) -> list[int]:
         """Positions of the input leaves that `jax.jit` was told to donate."""
@@ -143,7 +155,7 @@ def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     plain = internals.unjitted(function) if internals.is_jitted(function) else function
     inputs = _inputs(info, len(bound_args), args, kwargs)
     _check_leaves(inputs, inputs.leaves(args, kwargs))
-    return Step(_name(plain), _base(plain), info, bound_args, bound_kwargs, args, kwargs, inputs)
+    return Step(_name(plain), plain, info, bound_args, bound_kwargs, args, kwargs, inputs)
 
 
 def _unbound(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -159,17 +171,6 @@ def _unbound(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
             inner, args = inner.__func__, (inner.__self__, *args)
         else:
             return (inner, args, kwargs) if internals.is_jitted(inner) else (function, (), {})
-
-
-def _base(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function object of this session's own. Its name is the user's: the module's name is part of the cache key."""
-
-    def base(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    functools.update_wrapper(base, function)
-    base.__name__ = _name(function)
-    return base
 
 
 def _name(function: Any) -> str:
