@@ -1,9 +1,10 @@
-"""Re-measure an emitted env-file against the default, in fresh processes, sharing no code with the tuner.
+"""Re-measure emitted env-files against the default, in fresh processes, sharing no code with the tuner.
 
-    python tests/benchmarks/remeasure.py workloads/nbody.py --env best.env --pairs 8 --out result.json
+    python tests/benchmarks/remeasure.py workloads/nbody.py --env best.env --rounds 8 --out result.json
 
 Each process imports the workload, jits its step as a plain program would, runs warm-up steps, then times blocks of
-consecutive steps to the last output. Processes run one at a time, in random order within each pair.
+consecutive steps to the last output. A round is one process for the default and one for each env-file, one at a time,
+in random order; speed-ups are ratios within a round.
 """
 
 from __future__ import annotations
@@ -92,41 +93,41 @@ def measure(workload: Path, changes: dict[str, str], seconds: float) -> dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", type=Path)
-    parser.add_argument("--env", type=Path, required=True, help="raw env-file with the settings to check")
-    parser.add_argument("--against", type=Path, help="another raw env-file instead of the default")
-    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--env", type=Path, action="append", required=True, help="raw env-file to check (repeatable)")
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=2.0, help="timed seconds a process")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    forms = {
-        "default": environment(options.against) if options.against else {},
-        "tuned": environment(options.env),
-    }
+    forms = {"default": {}} | {str(path): environment(path) for path in options.env}
     order = random.Random(options.seed)
-    pairs = []
-    for _ in range(options.pairs):
+    rounds = []
+    for _ in range(options.rounds):
         names = list(forms)
         order.shuffle(names)
-        pairs.append({name: measure(options.workload, forms[name], options.seconds) for name in names})
-    medians = {name: [statistics.median(p[name]["blocks_ms"]) for p in pairs] for name in forms}
-    ratios = [d / t for d, t in zip(medians["default"], medians["tuned"], strict=True)]
+        rounds.append({name: measure(options.workload, forms[name], options.seconds) for name in names})
+    medians = {name: [statistics.median(r[name]["blocks_ms"]) for r in rounds] for name in forms}
+    speedups = {
+        name: [d / t for d, t in zip(medians["default"], medians[name], strict=True)]
+        for name in forms
+        if name != "default"
+    }
     result = {
         "workload": str(options.workload),
-        "environment": forms,
+        "environments": forms,
         "machine": platform.platform(),
-        "speedup_median": statistics.median(ratios),
-        "speedup_pairs": ratios,
-        "default_ms": medians["default"],
-        "tuned_ms": medians["tuned"],
-        "pairs": pairs,
+        "device": rounds[0]["default"]["device"],
+        "jax": rounds[0]["default"]["jax"],
+        "median_ms": medians,
+        "speedups": speedups,
+        "rounds": rounds,
     }
     if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(
-        f"speed-up {result['speedup_median']:.4f} (median of {len(ratios)} pairs, {min(ratios):.4f} to {max(ratios):.4f}); "
-        f"default {statistics.median(medians['default']):.3f} ms, tuned {statistics.median(medians['tuned']):.3f} ms"
-    )
+        options.out.write_text(json.dumps(result) + "\n")
+    print(f"default: {statistics.median(medians['default']):.3f} ms")
+    for name, ratios in speedups.items():
+        spread = f"{min(ratios):.4f} to {max(ratios):.4f}"
+        print(f"{name}: {statistics.median(medians[name]):.3f} ms, speed-up {statistics.median(ratios):.4f} ({spread})")
 
 
 if __name__ == "__main__":

@@ -83,10 +83,12 @@ def test_every_user_may_lock(folder: Path) -> None:
         os.umask(mask)
 
 
-def test_a_child_process_does_not_keep_the_lock(folder: Path) -> None:
+@pytest.mark.parametrize("close_fds", [True, False])
+def test_a_child_process_does_not_keep_the_lock(folder: Path, close_fds: bool) -> None:
     lock = DeviceLock(["cpu"], folder=folder)
     lock.acquire()
-    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as child:
+    command = [sys.executable, "-S", "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, close_fds=close_fds) as child:
         lock.release()
         with DeviceLock(["cpu"], folder=folder):
             pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -79,6 +80,8 @@ class FileLock:
         fd, self._fd = self._fd, -1
         try:
             os.ftruncate(fd, 0)
+            with contextlib.suppress(OSError):  # no such locks here
+                fcntl.flock(fd, fcntl.LOCK_UN)  # closing isn't enough while a child that was just forked has a copy
         finally:
             os.close(fd)
 

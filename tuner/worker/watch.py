@@ -22,7 +22,8 @@ __all__ = ["HotCall", "Watch"]
 
 _CALLS = 3  # calls of a function that feeds its outputs back into itself, before it can be taken over
 _UNTHREADED_CALLS = 10  # calls of one that doesn't: preparing data looks like that too
-_SHARE = 0.5  # of the time spent in all jitted functions, first calls (compilation) not counted
+_SHARE = 0.5  # of the time spent in its rivals and itself, first calls (compilation) not counted
+_STEP_SHARE = 0.1  # of the time spent in all jitted functions: below it, not even a function that feeds itself counts
 _KEPT_CALLS = 2  # first calls of a function whose arguments are kept
 _KEPT_FUNCTIONS = 4  # functions whose arguments are kept: they hold device memory
 
@@ -37,7 +38,7 @@ class HotCall:
     threaded: tuple[tuple[int, int], ...]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Record:
     """One function at one signature. `seconds` leaves out the first call.
 
@@ -128,14 +129,19 @@ class Watch:
         return self._records.setdefault(signature, _Record(jitted, step))
 
     def _with_arguments(self) -> list[_Record]:
-        """Records with kept arguments, hottest first."""
+        """Records with kept arguments, those that feed themselves first, then by heat."""
         records = [record for record in self._records.values() if record.kept is not None]
-        return sorted(records, key=lambda r: (r.seconds, r.first_s), reverse=True)
+        return sorted(records, key=lambda r: (bool(r.threaded), r.seconds, r.first_s), reverse=True)
 
     def _is_hot(self, record: _Record) -> bool:
-        if record.calls < (_CALLS if record.threaded else _UNTHREADED_CALLS):
-            return False
-        return record.seconds > _SHARE * sum(r.seconds for r in self._records.values())
+        """A function that feeds itself is what a program steps: it competes with its like. One that doesn't feed itself
+        (inference, or preparing data) must be hotter than everything else together, for longer."""
+        total = sum(r.seconds for r in self._records.values())
+        stepping = [r for r in self._records.values() if r.threaded and r.seconds > _STEP_SHARE * total]
+        if record.threaded:
+            rivals = sum(r.seconds for r in stepping)
+            return record.calls >= _CALLS and record in stepping and record.seconds > _SHARE * rivals
+        return record.calls >= _UNTHREADED_CALLS and not stepping and record.seconds > _SHARE * total
 
 
 def _same_arrays(leaves: list[Any], outputs: list[weakref.ref[Any]]) -> tuple[tuple[int, int], ...]:
