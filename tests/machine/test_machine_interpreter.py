@@ -38,6 +38,7 @@ def test_files_of_the_current_folder_do_not_stand_in_for_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('wrong json')")
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # it may name the current folder itself
     monkeypatch.chdir(tmp_path)
     other = program(tmp_path / "python", f'exec {sys.executable} "$@"')
     assert read_interpreter(other).packages["jax"]

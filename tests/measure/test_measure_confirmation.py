@@ -45,7 +45,7 @@ def test_a_false_faster_is_rarer_than_2_and_a_half_percent_over_all_looks_and_fi
     """Two finalists that do nothing and share the default's process in each pair; margin 0, so any claim counts."""
     rng = np.random.default_rng(1)
     wrong = trials = 0
-    for _ in range(1200):
+    for _ in range(600):
         default, *finalists = 0.005 * noise(rng, (3, 12), kind)
         state = confirm({"f": default - finalists[0], "g": default - finalists[1]}, margin=0.0)
         wrong += Verdict.FASTER in state.verdicts.values()
@@ -57,21 +57,21 @@ def test_a_finalist_that_does_nothing_gains_no_chance_from_a_proven_one() -> Non
     """Holm passes the proven finalist's share on; the other's error stays within the whole."""
     rng = np.random.default_rng(2)
     wrong = 0
-    for _ in range(1200):
+    for _ in range(600):
         state = confirm({"f": 0.1 + 0.005 * rng.standard_normal(12), "g": 0.005 * rng.standard_normal(12)}, margin=0.0)
         assert state.verdicts["f"] is Verdict.FASTER
         wrong += state.verdicts["g"] is Verdict.FASTER
-    assert 0.008 < wrong / 1200 <= 0.025 + 2 * math.sqrt(0.025 * 0.975 / 1200)
+    assert 0.008 < wrong / 600 <= 0.025 + 2 * math.sqrt(0.025 * 0.975 / 600)
 
 
 def test_intervals_of_all_finalists_cover_together_whenever_one_looks() -> None:
     rng = np.random.default_rng(3)
     missed = 0
-    for _ in range(700):
+    for _ in range(250):
         rows = 0.005 * rng.standard_normal((2, 12))
         states = [confirm({"f": rows[0, :n], "g": rows[1, :n]}, margin=0.0) for n in (6, 8, 10, 12)]
         missed += any(not e.low <= 0 <= e.high for s in states for e in s.estimates.values())
-    assert missed / 700 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 700)
+    assert missed / 250 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 250)
 
 
 def test_a_clear_gain_is_proven_at_the_first_look_and_a_small_one_at_the_last() -> None:

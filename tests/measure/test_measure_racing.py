@@ -19,24 +19,30 @@ def rows(table: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     return {f"a{i}": row for i, row in enumerate(table)}
 
 
-def arms(rng: np.random.Generator, gains: list[float], rounds: int, *, sd: float, kind: str = "normal") -> dict[str, NDArray[np.float64]]:
+def arms(
+    rng: np.random.Generator, gains: list[float], rounds: int, *, sd: float, kind: str = "normal"
+) -> dict[str, NDArray[np.float64]]:
     own = sd * noise(rng, (len(gains), rounds), kind)
-    return rows(np.asarray(gains)[:, None] + own + 3 * sd * noise(rng, (rounds,), kind))  # the control's noise is shared
+    return rows(
+        np.asarray(gains)[:, None] + own + 3 * sd * noise(rng, (rounds,), kind)
+    )  # the control's noise is shared
 
 
 @pytest.mark.parametrize("kind", NOISES)
 @pytest.mark.parametrize("autocorrelation", [0.0, 0.1])
-def test_evidence_for_an_effect_that_is_not_there_keeps_its_bound_over_all_looks(kind: str, autocorrelation: float) -> None:
-    """3000 pairs of equal arms, 40 looks each: log(1/a) is ever reached with chance at most a."""
+def test_evidence_for_an_effect_that_is_not_there_keeps_its_bound_over_all_looks(
+    kind: str, autocorrelation: float
+) -> None:
+    """1200 pairs of equal arms, 40 looks each: log(1/a) is ever reached with chance at most a."""
     rng = np.random.default_rng(len(kind))
-    found = log_evidence(noise(rng, (3000, 40), kind, autocorrelation=autocorrelation), min_rounds=4)
+    found = log_evidence(noise(rng, (1200, 40), kind, autocorrelation=autocorrelation), min_rounds=4)
     for a in (0.2, 0.05, 0.01):
         assert np.mean(found >= math.log(1 / a)) <= a
 
 
 def test_a_t_test_at_every_look_would_not_keep_that_bound() -> None:
     """Why racing needs more, and proof that the simulation above can fail."""
-    x = noise(np.random.default_rng(1), (3000, 40), "normal")
+    x = noise(np.random.default_rng(1), (1200, 40), "normal")
     n = np.arange(1, 41)
     mean = np.cumsum(x, axis=1) / n
     sd = np.sqrt(np.maximum(np.cumsum(x**2, axis=1) / n - mean**2, 1e-12) * n / np.maximum(n - 1, 1))
@@ -57,14 +63,14 @@ def test_evidence_depends_on_the_effect_in_units_of_the_noise_alone() -> None:
 def test_among_arms_of_equal_speed_the_named_one_is_rarely_dropped(kind: str) -> None:
     """Each of five equal arms is a best arm: it may be dropped with chance ≤ alpha, here in a race of 30 rounds."""
     rng = np.random.default_rng(7)
-    dropped = [race(arms(rng, [0.0] * 5, 30, sd=0.01, kind=kind), alpha=0.1).dropped for _ in range(120)]
+    dropped = [race(arms(rng, [0.0] * 5, 30, sd=0.01, kind=kind), alpha=0.1).dropped for _ in range(100)]
     assert np.mean([len(d) for d in dropped]) / 5 <= 0.1
 
 
 @pytest.mark.parametrize("kind", NOISES)
 def test_the_best_survives_and_wins_against_close_rivals(kind: str) -> None:
     rng = np.random.default_rng(11)
-    for _ in range(30):
+    for _ in range(20):
         state = race(arms(rng, [0.0, 0.002, 0.012, 0.001], 25, sd=0.004, kind=kind), alpha=0.02)
         assert "a2" in state.alive
     assert state.leader == "a2"
@@ -120,21 +126,21 @@ def test_arms_that_cannot_reach_the_margin_leave_but_a_useful_one_and_the_leader
     assert state.alive == ("a1",)
     alone = race(arms_without_shared_noise(rng, [-0.02, -0.021], 30), margin=MARGIN)
     assert alone.alive == (alone.leader,)
-    assert "can't beat the control by 0.5 %" in race(arms_without_shared_noise(rng, [0.02, 0.0], 5), margin=0.02).dropped.get(
-        "a1", "can't beat the control by 0.5 %"
-    )
 
 
-def arms_without_shared_noise(rng: np.random.Generator, gains: list[float], rounds: int) -> dict[str, NDArray[np.float64]]:
+def arms_without_shared_noise(
+    rng: np.random.Generator, gains: list[float], rounds: int
+) -> dict[str, NDArray[np.float64]]:
     return rows(np.asarray(gains)[:, None] + 0.002 * rng.standard_normal((len(gains), rounds)))
 
 
 def test_a_futile_arm_is_told_why() -> None:
-    rng = np.random.default_rng(12)
-    table = np.stack([0.0095 + 0.0005 * rng.standard_normal(20), 0.0085 + 0.02 * rng.standard_normal(20) * 0.05])
-    state = race(rows(table), margin=0.02)
-    assert state.leader not in state.dropped
-    assert [r for r in state.dropped.values() if r.startswith("can't beat the control by 2 %: speed +0.8")] != []
+    """Between each other the two can't be told apart, but neither reaches 2 %."""
+    table = 0.01 + 0.002 * np.random.default_rng(12).standard_normal((2, 12))
+    state = race(rows(table), margin=math.log(1.02))
+    assert len(state.alive) == 1
+    assert list(state.dropped.values())[0].startswith("can't beat the control by 2 %: speed +")
+    assert "in 12 rounds" in list(state.dropped.values())[0]
 
 
 def test_without_a_margin_nobody_leaves_for_the_controls_sake() -> None:
@@ -176,13 +182,15 @@ def test_identical_arms_are_not_told_apart() -> None:
 
 def test_a_lone_arm_leads_and_is_resolved_even_without_rounds() -> None:
     assert race({"a": []}) == RaceState(leader="a", alive=("a",), dropped={}, resolved=True)
-    assert race({"a": [], "b": []}, margin=MARGIN) == RaceState(leader="a", alive=("a", "b"), dropped={}, resolved=False)
+    assert race({"a": [], "b": []}, margin=MARGIN) == RaceState(
+        leader="a", alive=("a", "b"), dropped={}, resolved=False
+    )
 
 
 def test_more_arms_need_more_evidence() -> None:
     """The error budget is shared: what is enough between two arms is not among a thousand."""
     rng = np.random.default_rng(18)
-    table = np.array([[0.0], [-0.009]]) + 0.003 * rng.standard_normal((2, 9))
+    table = np.array([[0.0], [-0.012]]) + 0.003 * rng.standard_normal((2, 9))
     assert "a1" in race(rows(table)).dropped
     crowd = {f"absent{i}": [math.nan] * 9 for i in range(1000)}
     assert race(rows(table) | crowd).dropped == {}

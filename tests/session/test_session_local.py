@@ -25,7 +25,7 @@ from tuner.session.local import LocalSession
 Stub = Callable[..., Path]
 Local = Callable[..., LocalSession]
 
-QUICK = Deadlines(first_steps_s=0.3, first_compile_s=0.3, floor_s=0.3)
+QUICK = Deadlines(first_compile_s=0.15)
 VARIANTS = [Variant(id="a"), Variant(id="b")]
 
 
@@ -178,7 +178,7 @@ def test_a_hang_is_cut_with_all_that_it_started(local: Local, stub: Stub) -> Non
 
 
 def test_a_worker_without_a_hello_is_cut_in_start(local: Local, stub: Stub) -> None:
-    failure = failing(local(stub(hello="time.sleep(100)"), deadlines=Deadlines(start_s=0.3)), "load")
+    failure = failing(local(stub(hello="time.sleep(100)"), deadlines=Deadlines(start_s=0.15)), "load")
     assert (failure.kind, failure.phase) == (FailureClass.TIMEOUT, "start")
 
 
@@ -238,7 +238,8 @@ def test_an_answer_that_is_none_ends_the_session(local: Local, stub: Stub, reply
     assert says in failure.message
 
 
-def test_a_line_that_is_no_json_ends_the_session(local: Local, stub: Stub) -> None:
+def test_a_line_that_is_no_json_ends_the_session(local: Local, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.session.connection._NONSENSE_S", 0.1)
     failure = failing(local(stub("def handle(request): os.write(answers, b'what?\\n'); time.sleep(100)")), "load")
     assert failure.kind == FailureClass.PROTOCOL
     assert "what?" in failure.message
@@ -284,7 +285,7 @@ def test_changes_are_applied_over_the_given_environment(local: Local, stub: Stub
 
 def interrupted_round(session: LocalSession) -> None:
     """Ctrl-C in the middle of a round."""
-    timer = threading.Timer(0.3, _thread.interrupt_main)
+    timer = threading.Timer(0.1, _thread.interrupt_main)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         session.round([Arm(id="a", steps=1)])
@@ -305,7 +306,7 @@ def test_after_ctrl_c_a_session_is_closed_at_once(local: Local, stub: Stub) -> N
 
 def test_after_ctrl_c_the_late_answer_is_not_taken_for_the_next(local: Local, stub: Stub) -> None:
     session = local(
-        stub("def handle(request): time.sleep(0.6 * (request['op'] == 'round')); return {'ok': answer(request)}")
+        stub("def handle(request): time.sleep(0.3 * (request['op'] == 'round')); return {'ok': answer(request)}")
     )
     session.start()
     interrupted_round(session)

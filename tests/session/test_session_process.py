@@ -66,7 +66,7 @@ def test_noise_before_the_hello_goes_to_the_log(start: Start, stub: Callable[...
 
 
 def test_a_child_that_never_greets_is_silence_then_its_end(start: Start, tmp_path: Path) -> None:
-    child = start(sys.executable, "-IS", "-c", "import time; print('hi', flush=True); time.sleep(0.4)")
+    child = start(sys.executable, "-IS", "-c", "import time; print('hi', flush=True); time.sleep(0.25)")
     with pytest.raises(TimeoutError):
         child.receive(timeout_s=0.1)
     with pytest.raises(EOFError):

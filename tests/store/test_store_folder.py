@@ -8,11 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from store_samples import started, write_log
 
-from tuner.errors import StoreError, UsageError
+from tuner.errors import StoreError
 from tuner.store import folder as module
-from tuner.store.folder import RunFolder, find_run, open_store
+from tuner.store.folder import RunFolder, open_store
 
 
 def test_a_new_store_hides_itself_from_git(tmp_path: Path) -> None:
@@ -124,18 +123,3 @@ def test_a_local_database_folder_open_to_others_is_refused(tmp_path: Path, monke
     (tmp_path / f"tuner-{os.getuid()}").mkdir(mode=0o755)
     with pytest.raises(StoreError, match="isn't yours alone"):
         open_store(tmp_path / "s")
-
-
-def test_a_run_is_found_by_its_id_or_as_the_one_written_last(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no run"):
-        find_run(tmp_path / "s")
-    assert not (tmp_path / "s").exists()
-    store = open_store(tmp_path / "s")
-    for number, name in enumerate(("z-1", "a-2")):
-        write_log(store.run(name).events, [started(name)])
-        os.utime(store.run(name).events, (number, number))
-    assert find_run(tmp_path / "s").id == "a-2"
-    assert find_run(tmp_path / "s", "z-1").id == "z-1"
-    with pytest.raises(UsageError, match="no run b") as caught:
-        find_run(tmp_path / "s", "b")
-    assert "a-2, z-1" in caught.value.next

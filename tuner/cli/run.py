@@ -59,7 +59,7 @@ def _print_result(outcome: Outcome, as_json: bool) -> None:
         print_json(document(view, outcome.files))
         return
     width, color = look()
-    click.echo(render_result(view, width=width, color=color, files=outcome.files), color=color)
+    click.echo(render_result(view, width=width, color=color, files=outcome.files), color=color, nl=False)
 
 
 def _check_not_a_command(workload: Path, ctx: click.Context) -> None:

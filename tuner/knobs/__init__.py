@@ -1,1 +1,43 @@
 """Knobs, configs and search spaces."""
+
+from tuner.knobs.applies import Facts, applies, inapplicable, version_in
+from tuner.knobs.combinations import forbidden
+from tuner.knobs.config import DEFAULT, Config
+from tuner.knobs.inherited import check as check_flags
+from tuner.knobs.inherited import pins
+from tuner.knobs.knob import UNSET, Forbid, Knob, Preset, When
+from tuner.knobs.render import XLA_FLAGS, environment, fingerprint, split, variant
+from tuner.knobs.space import SearchSpace, default_spaces, load_spaces, shipped_spaces
+from tuner.knobs.status import KnobStatus
+from tuner.knobs.values import typed
+from tuner.knobs.workload import from_workload, workload_knobs
+
+__all__ = [
+    "DEFAULT",
+    "UNSET",
+    "XLA_FLAGS",
+    "Config",
+    "Facts",
+    "Forbid",
+    "Knob",
+    "KnobStatus",
+    "Preset",
+    "SearchSpace",
+    "When",
+    "applies",
+    "check_flags",
+    "default_spaces",
+    "environment",
+    "fingerprint",
+    "forbidden",
+    "from_workload",
+    "inapplicable",
+    "load_spaces",
+    "pins",
+    "shipped_spaces",
+    "split",
+    "typed",
+    "variant",
+    "version_in",
+    "workload_knobs",
+]

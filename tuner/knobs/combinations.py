@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tuner.knobs.config import Config
-from tuner.knobs.space import SearchSpace
+
+if TYPE_CHECKING:
+    from tuner.knobs.space import SearchSpace  # which checks its presets with this
 
 __all__ = ["forbidden"]
 
 
 def forbidden(config: Config, space: SearchSpace) -> str | None:
-    """Why `config` is not to be tried: a forbidden combination in it, or a requirement that does not hold; else None."""
+    """Why `config` is not to be tried: a combination that is forbidden, or a requirement that does not hold; else None.
+
+    What a run holds fixed must be part of `config`.
+    """
     settings = config.as_dict()
     for rule in space.forbid:
         if all(config.get(name) == value for name, value in rule.settings.items()):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
 
 from tuner.machine import cgroup
 from tuner.machine.devices import DeviceReader, DeviceState, FakeDevices
@@ -25,7 +23,6 @@ _OTHER_SHARE, _OTHER_CORES = 0.1, 0.5
 _TAKEN_SHARE = 0.05
 # A clock this far below the calm one changes step times by more than most settings do.
 _CLOCK_DROP = 0.05
-_MEMORY = 50  # stretches from which the usual is learnt
 # Reasons that mean trouble. A power cap is everyday life at full load; if it matters, the clock shows it.
 _HARMFUL = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 
@@ -33,8 +30,7 @@ _HARMFUL = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 class Conditions:
     """Samples the host and its accelerators in a few milliseconds.
 
-    Everything that descends from this process counts as our own; the rest is "other". What is usual here is learnt
-    from the stretches that `disturbed` is asked about. One caller at a time.
+    Everything that descends from this process counts as our own; the rest is "other". One caller at a time.
     """
 
     def __init__(
@@ -53,7 +49,6 @@ class Conditions:
         self._family = _Family(proc, os.getpid() if pid is None else pid)
         self._states: tuple[DeviceState, ...] = ()
         self._states_at = float("-inf")
-        self._seen: deque[dict[str, float]] = deque(maxlen=_MEMORY)
 
     def sample(self) -> dict[str, float]:
         """Readings of this moment; what can't be read here is left out.
@@ -74,21 +69,6 @@ class Conditions:
         for state in self._device_states(sample["time_s"]):
             sample.update(self._device(state))
         return sample
-
-    def disturbed(self, before: Mapping[str, float], after: Mapping[str, float]) -> str:
-        """Why what was measured between two samples shouldn't be trusted; "" if nothing speaks against it.
-
-        Judged by the medians of the stretches asked about so far: what is always so is no disturbance.
-        """
-        reason = disturbed(before, after, self.usual())
-        self._seen.append(readings(before, after))
-        return reason
-
-    def usual(self) -> dict[str, float]:
-        """The median of each reading that at least half of the remembered stretches had."""
-        names = {name for stretch in self._seen for name in stretch}
-        values = {name: [s[name] for s in self._seen if name in s] for name in names}
-        return {name: median(v) for name, v in values.items() if 2 * len(v) >= len(self._seen)}
 
     def _cpu(self) -> dict[str, float]:
         try:

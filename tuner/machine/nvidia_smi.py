@@ -38,7 +38,7 @@ def open_nvidia_smi(cuda_visible_devices: str | None = None) -> SmiDevices | Non
 class SmiDevices:
     """A `DeviceReader` over `ask`, which runs nvidia-smi with the given arguments and returns what it prints."""
 
-    read_s = 0.5
+    read_s = 0.05
 
     def __init__(self, ask: Ask, cuda_visible_devices: str | None = None) -> None:
         self._ask = ask

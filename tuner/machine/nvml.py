@@ -34,7 +34,7 @@ class NvmlDevices:
     `found` is False if the driver has no device at all (hidden ones count as found).
     """
 
-    read_s = 0.002
+    read_s = 0.001
 
     def __init__(self, nvml: Any, cuda_visible_devices: str | None = None) -> None:
         self._nvml = nvml

@@ -15,12 +15,15 @@ from scipy.special import ndtr, ndtri, stdtrit
 from tuner.measure.types import Estimate, Gains, Verdict
 from tuner.measure.verdicts import verdict
 
-__all__ = ["PAIR_SPREAD_FLOOR", "ConfirmState", "boundaries", "confirm"]
+__all__ = ["LOOKS", "PAIR_SPREAD_FLOOR", "ConfirmState", "boundaries", "confirm", "critical_t"]
+
+LOOKS = (6, 8, 10, 12)
+"""Numbers of pairs after which a confirmation is evaluated, unless it is planned otherwise."""
 
 PAIR_SPREAD_FLOOR = 1e-4
 """Smallest spread between pairs of processes that is believed: two processes agree better than 0.01 % only by luck."""
 
-_NODES = 400
+_NODES = 200
 _FARTHEST = 9.0  # standard deviations: what lies beyond has no weight in floating point
 
 
@@ -38,7 +41,7 @@ class ConfirmState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confirm(
-    pairs: Mapping[str, Gains], *, margin: float, looks: Sequence[int] = (6, 8, 10, 12), level: float = 0.95
+    pairs: Mapping[str, Gains], *, margin: float, looks: Sequence[int] = LOOKS, level: float = 0.95
 ) -> ConfirmState:
     """Verdicts from the gains of each finalist over the default, one a pair of fresh processes (−log ratio!).
 
@@ -118,11 +121,17 @@ def _boundaries(looks: tuple[int, ...], error: float) -> tuple[float, ...]:
         level = float(brentq(_excess, -highest, highest, args=state)) if crossable else math.inf
         found.append(level / math.sqrt(time))
         top = min(level, highest)
-        nodes, node_weights = np.polynomial.legendre.leggauss(_NODES)
+        nodes, node_weights = _gauss_legendre()
         new = (nodes + 1) / 2 * (top + highest) - highest
         density = np.exp(-(((new[:, None] - places) / step) ** 2) / 2) @ weights / (step * math.sqrt(2 * math.pi))
         places, weights = new, density * node_weights * (top + highest) / 2
     return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def _gauss_legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return nodes, weights
 
 
 def _excess(
@@ -139,8 +148,14 @@ def _at_look(
     n = len(gains)
     mean = float(gains.mean())
     se = max(float(gains.std(ddof=1)), PAIR_SPREAD_FLOOR) / math.sqrt(n)
-    below, above = (-float(stdtrit(n - 1, ndtr(-boundaries(looks, error)[index]))) for error in errors)
+    below, above = (critical_t(looks, index, error) for error in errors)
     return Estimate(gain=mean, se=se, low=mean - below * se, high=mean + above * se, n=n, level=level)
+
+
+@lru_cache(maxsize=1024)
+def critical_t(looks: tuple[int, ...], index: int, error: float) -> float:
+    """What t must exceed at look `index`: its boundary's nominal level, on the scale of Student's t of that look."""
+    return -float(stdtrit(looks[index] - 1, ndtr(-_boundaries(looks, error)[index])))
 
 
 def _unknown(gains: NDArray[np.float64], level: float) -> Estimate:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtrinc, stdtrit
 
+from tuner.measure.confirmation import LOOKS, critical_t
 from tuner.measure.estimates import AUTOCORRELATION, SPREAD_FLOOR, present, widening
 from tuner.measure.types import Gains
 
@@ -113,21 +114,24 @@ def resolution(
     rounds: int,
     pairs: int,
     finalists: int = 1,
+    looks: Sequence[int] = LOOKS,
     level: float = 0.95,
     power: float = 0.8,
 ) -> float:
-    """Smallest gain that a confirmation of `pairs` pairs, `rounds` rounds each, calls faster with chance `power`.
+    """Smallest gain that `confirm` calls faster at its last look within `pairs` pairs, with chance `power`.
 
     A pair's log ratio has variance process_sd² + noise_sd²·(π/2)·(1+rho)/(1−rho)/rounds (the median of the rounds), and
-    the test is Student's t at (1 + level)/2, shared among `finalists`: the gain comes from the noncentral t. The
-    sequential boundaries cost about 4 % on top at their last look. Infinite for fewer than two
-    pairs or no rounds.
+    the gain follows from the noncentral t at that look's boundary, the error shared among `finalists`. Early looks are
+    strict: six pairs of a planned twelve resolve far less than six planned alone (``looks=(6,)``). Earlier looks add a
+    little chance that isn't counted. Infinite before the first look and without rounds.
     """
-    if pairs < 2 or rounds < 1:
+    reached = [index for index, look in enumerate(looks) if look <= pairs]
+    if not reached or rounds < 1:
         return math.inf
+    n = looks[reached[-1]]
     pair_sd = math.sqrt(process_sd**2 + noise_sd**2 * _MEDIAN_COST * widening(AUTOCORRELATION) ** 2 / rounds)
-    threshold = -stdtrit(pairs - 1, (1 - level) / 2 / finalists)
-    return float(nctdtrinc(pairs - 1, 1 - power, threshold)) * pair_sd / math.sqrt(pairs)
+    threshold = critical_t(tuple(looks), reached[-1], (1 - level) / 2 / finalists)
+    return float(nctdtrinc(n - 1, 1 - power, threshold)) * pair_sd / math.sqrt(n)
 
 
 def rounds_for(noise_sd: float, half_width: float, *, level: float = 0.95) -> int:

@@ -72,16 +72,19 @@ def race(
     opponents = len(names) - 1 + (margin is not None)
     limit = math.log(max(1, opponents) / alpha)
 
-    def certain(differences: NDArray[np.float64]) -> NDArray[np.bool_]:
-        evidence = log_evidence(differences, min_rounds=min_rounds, autocorrelation=autocorrelation)
-        return np.asarray(evidence >= limit)
+    def certain(*differences: NDArray[np.float64]) -> NDArray[np.bool_]:
+        stacked = np.concatenate(differences)
+        evidence = log_evidence(stacked, min_rounds=min_rounds, autocorrelation=autocorrelation)
+        return (evidence >= limit).reshape(len(differences), -1)
 
-    leads = {i: table[i] - table for i in _leaders(table, min_rounds)}
+    leaders = _leaders(table, min_rounds)
+    shortfall = [] if margin is None else [margin - table]
+    verdicts = certain(*(table[i] - table for i in leaders), *shortfall) if leaders else np.zeros((0, len(names)), bool)
     beaten: dict[int, int] = {}
-    for winner, differences in leads.items():
-        for loser in np.flatnonzero(certain(differences)):
+    for winner, losers in zip(leaders, verdicts, strict=False):
+        for loser in np.flatnonzero(losers):
             beaten.setdefault(int(loser), winner)
-    futile = set() if margin is None else {int(i) for i in np.flatnonzero(certain(margin - table))}
+    futile = {int(i) for losers in verdicts[len(leaders) :] for i in np.flatnonzero(losers)}
     seen = (~np.isnan(table)).sum(axis=1)
     places = [_location(row) for row in table]
     leader = max(range(len(names)), key=lambda i: (i not in beaten, seen[i] >= min_rounds, places[i]))
@@ -155,8 +158,8 @@ def _pulled_in(values: NDArray[np.float64]) -> NDArray[np.float64]:
     limited = values.copy()
     for i in range(3, values.shape[1]):
         so_far = values[:, : i + 1]
-        centre = np.median(so_far, axis=1)
-        reach = _WINSOR * _MAD_TO_SD * np.median(np.abs(so_far - centre[:, None]), axis=1)
+        centre = _median(so_far)
+        reach = _WINSOR * _MAD_TO_SD * _median(np.abs(so_far - centre[:, None]))
         limited[:, i] = np.clip(values[:, i], centre - reach, centre + reach)
     return limited
 
@@ -164,12 +167,24 @@ def _pulled_in(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _leaders(table: NDArray[np.float64], min_rounds: int) -> list[int]:
     """Every arm that had the best median after some round, in order of first leading."""
     leaders: dict[int, None] = {}
-    for rounds in range(min_rounds, table.shape[1] + 1):
-        seen = table[:, :rounds]
-        eligible = np.flatnonzero((~np.isnan(seen)).sum(axis=1) >= min_rounds)
+    counts = np.cumsum(~np.isnan(table), axis=1)
+    for rounds in range(max(min_rounds, 1), table.shape[1] + 1):
+        count = counts[:, rounds - 1]
+        eligible = np.flatnonzero(count >= max(min_rounds, 1))
         if len(eligible):
-            leaders[int(eligible[np.argmax(np.nanmedian(seen[eligible], axis=1))])] = None
+            ordered = np.sort(table[eligible, :rounds], axis=1)  # NaN goes last
+            count, row = count[eligible], np.arange(len(eligible))
+            medians = (ordered[row, (count - 1) // 2] + ordered[row, count // 2]) / 2
+            leaders[int(eligible[np.argmax(medians)])] = None
     return list(leaders)
+
+
+def _median(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Median of each row; np.median's checks would cost more than its work here."""
+    low, high = (rows.shape[1] - 1) // 2, rows.shape[1] // 2
+    parted = np.partition(rows, (low, high), axis=1)
+    middle: NDArray[np.float64] = (parted[:, low] + parted[:, high]) / 2
+    return middle
 
 
 def _location(row: NDArray[np.float64]) -> float:

@@ -17,7 +17,7 @@ _SHARED_CARD = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 def emitted(run: Run, config: Config) -> dict[str, str | None]:
     """The whole of `config` (and what the user holds) as changes to the inherited environment: the production form."""
-    return environment(run.held.join(config), run.space, run.inherited, platform=run.options.platform)
+    return environment(run.held.join(config), run.space, run.inherited)
 
 
 def launch(

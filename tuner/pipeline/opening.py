@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import tuner
 from tuner.errors import UsageError
-from tuner.knobs import Config, SearchSpace, check_inherited, default_spaces, load_spaces
+from tuner.knobs import XLA_FLAGS, Config, SearchSpace, check_flags, default_spaces, load_spaces
 from tuner.machine import (
     Conditions,
     Device,
@@ -49,7 +49,7 @@ def opened(
     """
     file = workload_file.inspect(options.workload)
     env = inherited()
-    check_inherited(env)
+    check_flags(env.get(XLA_FLAGS, ""), where="inherited XLA_FLAGS")
     with ExitStack() as stack:
         reader = open_devices(env)
         stack.callback(reader.close)

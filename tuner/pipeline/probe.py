@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tuner.errors import FlagsError, SessionEnded, TunerError, UsageError, WorkloadError
-from tuner.knobs import UNSET, Knob, KnobStatus, applies, knobs_of_workload, option_value, pins
+from tuner.knobs import UNSET, Knob, KnobStatus, from_workload, inapplicable, pins, typed
 from tuner.machine import environment_of
 from tuner.pipeline.bench import Bench, Benches
 from tuner.pipeline.context import Run
@@ -53,7 +53,7 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
 
 def offered_knobs(run: Run) -> list[Knob]:
     """The space's knobs and those that the workload declares itself."""
-    return [*run.space.knobs, *knobs_of_workload(run.loaded.knobs_declared)]
+    return [*run.space.knobs, *from_workload(run.loaded.knobs_declared, source=str(run.workload.path))]
 
 
 def _home(run: Run, benches: Benches) -> Bench:
@@ -101,7 +101,7 @@ def _refuse_overwritten_flags(run: Run, loaded: Loaded) -> None:
 
 def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
     """False if the knob is held, pinned or doesn't apply; the reason is appended to `left`."""
-    reason = applies(knob.when, run.facts, carrier=knob.carrier)
+    reason = inapplicable(knob, run.facts)
     status = "inapplicable"
     if reason is None and knob.name in run.held.names:
         status, reason = "held", f"--knob holds it at {run.held.get(knob.name)!r} for the whole run"
@@ -167,15 +167,15 @@ def _drop_bad_values(
 ) -> list[Knob]:
     """Without the values that the compiler refuses for their type."""
     values: dict[str, tuple[OptionValue, ...]] = {
-        k.name: tuple(option_value(k, v) for v in k.values if v != UNSET)
+        k.name: tuple(typed(k.type, v) for v in k.values if v != UNSET)
         for k in knobs
         if k.carrier == "xla_flag" and types.get(k.name) is not None
     }
     bad = bench.session.probe([], values).bad_values
     kept = []
     for knob in knobs:
-        refused = {v: bad[knob.name].get(str(option_value(knob, v))) for v in knob.values} if knob.name in bad else {}
-        wrong = {v: text for v, text in refused.items() if v != UNSET and text}
+        complaints = bad.get(knob.name, {})
+        wrong = {v: c for v in knob.values if v != UNSET and (c := complaints.get(str(typed(knob.type, v))))}
         if wrong:
             left.append(
                 KnobStatus(name=knob.name, status="unsupported", reason=next(iter(wrong.values())), values=tuple(wrong))

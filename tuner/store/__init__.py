@@ -6,7 +6,7 @@ SQLAlchemy and Optuna are slow to load.
 
 from __future__ import annotations
 
-from tuner.store.folder import RunFolder, Store, find_run, open_store
+from tuner.store.folder import RunFolder, Store, open_store
 from tuner.store.identity import earlier_run, new_run, run_id, run_identity
 from tuner.store.log import EventLog, read
 from tuner.store.sources import local_sources, workload_digest

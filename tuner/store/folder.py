@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from tuner.errors import StoreError, UsageError
+from tuner.errors import StoreError
 from tuner.machine.host import network_filesystem
 from tuner.store.disk import disk_error, full
 
-__all__ = ["DEFAULT_FOLDER", "RunFolder", "Store", "find_run", "open_store"]
+__all__ = ["DEFAULT_FOLDER", "RunFolder", "Store", "open_store"]
 
 DEFAULT_FOLDER = Path(".tuner")
 _DATABASE = "tuner.db"
@@ -136,26 +136,6 @@ def open_store(where: str | Path = DEFAULT_FOLDER) -> Store:
         )
         return Store(root=root, url=f"sqlite:///{database}", notices=(notice,))
     return Store(root=root, url=f"sqlite:///{root / _DATABASE}")
-
-
-def find_run(where: str | Path = DEFAULT_FOLDER, run: str | None = None) -> RunFolder:
-    """The run with the id `run` in the store that `--store` names, or the one written to last. Creates nothing.
-
-    Raises UsageError if there is no such run, StoreError if there is none at all.
-    """
-    root = DEFAULT_FOLDER.absolute() if "://" in str(where) else Path(where).expanduser().absolute()
-    folders = Store(root=root, url="").run_folders()
-    if not folders:
-        raise StoreError(
-            "no run is kept here", where=str(root), next="tune WORKLOAD.py, or name the place with --store"
-        )
-    if run is None:
-        return max(folders, key=lambda f: f.events.stat().st_mtime)
-    for folder in folders:
-        if folder.id == run:
-            return folder
-    known = ", ".join(f.id for f in folders[-5:])
-    raise UsageError(f"there is no run {run}", where=str(root), next=f"name one of those that are kept: {known}")
 
 
 def _prepare(root: Path) -> None:

@@ -40,7 +40,7 @@ class Index:
     no measurement.
 
     `runs`: the folder of run folders, from which a new, damaged or incomplete database is filled. `notices` collects
-    what the user should know. One caller at a time.
+    what the user should know, until `record` returns it. One caller at a time.
     """
 
     def __init__(self, url: str, *, runs: Path | None = None) -> None:
@@ -71,17 +71,18 @@ class Index:
     def record(self, events: Sequence[AnyEvent], *, limit_s: float = 2.0) -> str:
         """Take up the events of one run: all of them so far, from its RunStarted on. What is there already stays.
 
-        Returns "" or, if the database couldn't be written within `limit_s` seconds, a notice that says why; nothing is
-        lost then, as the next call takes up the rest.
+        Returns "" or what the user should know: that a damaged database was made anew, or that this one couldn't be
+        written within `limit_s` seconds, and why. Nothing is lost then: the next call takes up the rest.
         """
         try:
             self.open(limit_s=limit_s)
             self._sound(lambda: retry(lambda: self._take_up(events), limit_s=limit_s))
         except StoreError as error:
-            return f"the index wasn't updated: {error.what}"
+            self.notices.append(f"the index wasn't updated: {error.what}")
         except sa.exc.SQLAlchemyError as error:
-            return f"the index wasn't updated: {shown(self._url)}: {explain(error)}"
-        return ""
+            self.notices.append(f"the index wasn't updated: {shown(self._url)}: {explain(error)}")
+        notices, self.notices = self.notices, []
+        return "; ".join(notices)
 
     def rebuild(self, folders: Iterable[RunFolder]) -> None:
         """Forget these runs and take them up anew from their logs. Runs of other machines stay as they are."""

@@ -1,0 +1,69 @@
+"""Moving inputs by one unit in the last place."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tuner.worker.nudge import nudged
+
+FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+
+
+def _ordered(values: np.ndarray) -> np.ndarray:
+    """Floats as integers in the same order, one apart if they are neighbours."""
+    bits = 8 * values.dtype.itemsize
+    raw = values.view(f"u{values.dtype.itemsize}").astype(object)
+    sign = 1 << (bits - 1)
+    return np.array([sign - int(x) if int(x) & sign else int(x) for x in raw.ravel()], dtype=object)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_every_value_moves_to_a_neighbour_some_up_some_down(dtype: type) -> None:
+    values = np.linspace(-3, 3, 101).astype(np.float32).astype(dtype)
+    values = values[np.abs(values.astype(np.float32)) > 0.1]
+    moved = nudged(values, 0)
+    assert moved.dtype == values.dtype
+    steps = _ordered(moved) - _ordered(values)
+    assert set(steps.tolist()) == {-1, 1}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_zero_nan_and_the_largest_value_stay_in_place_or_finite(dtype: type) -> None:
+    largest, smallest = ml_dtypes.finfo(dtype).max, ml_dtypes.finfo(dtype).smallest_subnormal
+    values = np.array([0.0, -0.0, np.nan, float(largest), -float(largest), float(smallest)], np.float64).astype(dtype)
+    for seed in range(8):
+        moved = nudged(values, seed).astype(np.float64)
+        assert moved[0] == 0.0
+        assert moved[1] == 0.0
+        assert np.signbit(moved[1])
+        assert np.isnan(moved[2])
+        assert 0 < moved[3] < float(largest)
+        assert -float(largest) < moved[4] < 0
+        assert moved[5] > float(smallest)
+
+
+def test_infinities_stay() -> None:
+    assert nudged(np.array([np.inf, -np.inf], np.float32), 0).tolist() == [np.inf, -np.inf]
+
+
+def test_equal_seeds_move_alike_and_others_otherwise() -> None:
+    values = np.ones(64, np.float32)
+    assert np.array_equal(nudged(values, 1), nudged(values, 1))
+    assert not np.array_equal(nudged(values, 1), nudged(values, 2))
+
+
+def test_complex_parts_move_and_other_dtypes_do_not() -> None:
+    values = np.full((2, 3), 1 + 2j, np.complex64)
+    moved = nudged(values, 0)
+    assert moved.shape == (2, 3)
+    assert np.all(moved.real != 1)
+    assert np.all(moved.imag != 2)
+    for untouched in (np.arange(3), np.array([True, False]), np.array([1, 2], ml_dtypes.int4)):
+        assert np.array_equal(nudged(untouched, 0), untouched)
+
+
+def test_a_scalar_and_an_empty_array_keep_their_shapes() -> None:
+    assert nudged(np.array(1.0, np.float32), 0).shape == ()
+    assert nudged(np.zeros((0, 3), np.float32), 0).shape == (0, 3)
