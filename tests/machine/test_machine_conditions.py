@@ -88,7 +88,7 @@ def test_a_real_busy_child_is_ours() -> None:
         child.stdout.readline()
         after = conditions.sample()
         child.communicate(b"\n")
-    assert after["own_s"] - before["own_s"] >= 0.14
+    assert after["own_s"] - before["own_s"] >= 0.1  # of 0.15, in ticks of 10 ms
 
 
 def test_samples_too_close_together_give_no_rates(machine: Machine) -> None:

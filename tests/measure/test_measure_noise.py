@@ -147,7 +147,7 @@ def test_a_step_without_a_time_fills_no_block(step_s: float) -> None:
 
 
 def test_the_resolution_is_the_gain_that_is_found_four_times_in_five() -> None:
-    """Simulated to the verdict: pairs of processes, each the median of twelve rounds. The formula is a little careful."""
+    """Simulated to the verdict, each pair the median of twelve rounds; the formula is a little careful."""
     rng = np.random.default_rng(5)
     for pairs, looks in ((6, (6,)), (6, (6, 8, 10, 12)), (12, (6, 8, 10, 12))):
         gain = resolution(0.01, 0.004, rounds=12, pairs=pairs, looks=looks)

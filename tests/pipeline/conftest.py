@@ -108,6 +108,7 @@ def options(tmp_path: Path, space: Path) -> RunOptions:
 def tune_on(options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
     """`tune_on(machine, **changes)` runs the whole pipeline on `machine` with the fixture's options changed."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # the device lock of this test alone
+    monkeypatch.setattr("os.fsync", lambda fd: None)  # thousands of events in no time; the log's own tests keep it
 
     def call(machine: FakeMachine, **changes: object) -> Outcome:
         return tune(

@@ -62,8 +62,7 @@ def test_the_place_is_the_innermost_line_of_the_users_folder(tmp_path: Path) -> 
     def inner() -> None:
         raise ValueError("elsewhere")
 
-    try:
+    with pytest.raises(ValueError, match="elsewhere") as caught:
         space["outer"](inner)  # type: ignore[operator]
-    except ValueError as error:
-        assert place_of(error, tmp_path) == "mine.py:2"
-        assert place_of(error, tmp_path / "other") == ""
+    assert place_of(caught.value, tmp_path) == "mine.py:2"
+    assert place_of(caught.value, tmp_path / "other") == ""

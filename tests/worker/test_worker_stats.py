@@ -17,7 +17,9 @@ from tuner.worker.stats import MAX_RATIO, difference
 RNG = np.random.default_rng(3)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.complex64, np.int32, bool])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.complex64, np.int32, bool]
+)
 @pytest.mark.parametrize("shape", [(), (7,), (5, 6), (2, 3, 4)])
 def test_equal_arrays_differ_by_exactly_nothing(dtype: type, shape: tuple[int, ...]) -> None:
     values = (3 * RNG.normal(size=shape)).astype(dtype)

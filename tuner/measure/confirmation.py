@@ -23,6 +23,10 @@ LOOKS = (6, 8, 10, 12)
 PAIR_SPREAD_FLOOR = 1e-4
 """Smallest spread between pairs of processes that is believed: two processes agree better than 0.01 % only by luck."""
 
+# Share of the error that is spent where there are several looks. Student's t of successive looks is less correlated
+# than the normal means that the boundaries are computed for, so some look crosses up to 9 % too often (2.70 % instead
+# of 2.5 % with the usual looks, by simulation); this puts it below nominal.
+_SPENT_ON_T = 0.88
 _NODES = 200
 _FARTHEST = 9.0  # standard deviations: what lies beyond has no weight in floating point
 
@@ -49,15 +53,16 @@ def confirm(
     is one draw, so pairs are the only independent units, and each finalist has its own variance. *Looks*: only the
     numbers of pairs in `looks` are ever evaluated (pairs beyond the last look reached wait for the next), against
     O'Brien–Fleming-like spending of the error (Lan & DeMets 1983), its nominal level applied to t (Jennison & Turnbull
-    2000, ch. 11). A finalist with a verdict other than `unclear` is decided and keeps the estimate it was decided by.
+    2000, ch. 11) with an eighth of the error held back for what that approximation costs. A finalist with a verdict
+    other than `unclear` is decided and keeps the estimate it was decided by.
     *Finalists*: 1 − `level` is divided by their number, so that all intervals, at all looks, hold together
     (Bonferroni); once one is proven faster than the default, its share goes to the lower ends of the others (Holm).
     One that failed is left out of `pairs`.
 
     *Guarantees*, whatever the dependence between finalists: any false `faster` ≤ (1 − level)/2; all intervals cover
-    with `level` while Holm has passed nothing on; after that the others' lower ends carry the sign only. Exact for
-    normal log ratios, cautious for heavy tails. Fewer pairs than the first look: infinite interval, `unclear`. Equal
-    log ratios count as if they spread by 0.01 %.
+    with `level` while Holm has passed nothing on; after that the others' lower ends carry the sign only. Checked for
+    normal log ratios; heavy tails make it more cautious. Fewer pairs than the first look: infinite interval,
+    `unclear`. Equal log ratios count as if they spread by 0.01 %.
 
     Done when every finalist is decided or has had its last look, or when one is faster and the undecided ones have
     lower estimates. Raises ValueError for a log ratio that is not finite and for looks that don't increase from 2.
@@ -154,8 +159,12 @@ def _at_look(
 
 @lru_cache(maxsize=1024)
 def critical_t(looks: tuple[int, ...], index: int, error: float) -> float:
-    """What t must exceed at look `index`: its boundary's nominal level, on the scale of Student's t of that look."""
-    return -float(stdtrit(looks[index] - 1, ndtr(-_boundaries(looks, error)[index])))
+    """What t must exceed at look `index`: its boundary's nominal level, on the scale of Student's t of that look.
+
+    Under no effect and normal log ratios the chance that any look exceeds it is at most `error`.
+    """
+    spent = error if len(looks) == 1 else _SPENT_ON_T * error
+    return -float(stdtrit(looks[index] - 1, ndtr(-_boundaries(looks, spent)[index])))
 
 
 def _unknown(gains: NDArray[np.float64], level: float) -> Estimate:

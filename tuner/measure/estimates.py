@@ -60,14 +60,14 @@ def estimate(gains: Gains, *, level: float = 0.95, autocorrelation: float = AUTO
     if rank:
         means = _pair_means(x)
         centre = _middle(means)
-        below, above = centre - means[rank - 1], means[-rank] - centre
+        below, above = centre - float(means[rank - 1]), float(means[-rank]) - centre
     else:
         centre = float(x.mean())
         below = above = quantile * float(x.std(ddof=1)) / math.sqrt(n)
     floor = quantile * SPREAD_FLOOR / math.sqrt(n)
     factor = widening(autocorrelation)
     low, high = centre - max(factor * below, floor), centre + max(factor * above, floor)
-    return Estimate(gain=centre, se=(high - low) / (2 * quantile), low=float(low), high=float(high), n=n, level=level)
+    return Estimate(gain=centre, se=(high - low) / (2 * quantile), low=low, high=high, n=n, level=level)
 
 
 def difference(a: Gains, b: Gains) -> NDArray[np.float64]:

@@ -123,7 +123,8 @@ def resolution(
     A pair's log ratio has variance process_sd² + noise_sd²·(π/2)·(1+rho)/(1−rho)/rounds (the median of the rounds), and
     the gain follows from the noncentral t at that look's boundary, the error shared among `finalists`. Early looks are
     strict: six pairs of a planned twelve resolve far less than six planned alone (``looks=(6,)``). Earlier looks add a
-    little chance that isn't counted. Infinite before the first look and without rounds.
+    little chance that isn't counted, and `faster` needs an estimate of at least δ besides. Infinite before the first
+    look and without rounds.
     """
     reached = [index for index, look in enumerate(looks) if look <= pairs]
     if not reached or rounds < 1:

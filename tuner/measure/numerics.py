@@ -12,10 +12,12 @@ from tuner.protocol.messages import LeafStats, NumericsReply
 
 __all__ = ["epsilon", "judge", "tolerances"]
 
-# Limits are multiples of the null set's largest statistic: after one step tight, after more steps loose. A multiple
-# is generous while the limit stays small in absolute terms: a one-ulp nudge moves a long sum in float32 by less than
-# its reordering does, and a real fault is orders of magnitude above.
-_STRICT, _GENEROUS, _GENEROUS_UP_TO = 5.0, 32.0, 1e-3
+# Limits are multiples of the null set's largest statistic: after one step tight, after more steps loose. The statistics
+# of a large leaf hardly vary from one harmless change to the next; a scalar's is a single draw, and the largest of two
+# may be small by luck. A multiple is generous while the limit stays small in absolute terms: a one-ulp nudge moves a
+# long sum in float32 by less than its reordering does, and a real fault is orders of magnitude above.
+_STRICT, _STRICT_SCALAR = 3.0, 12.0
+_GENEROUS, _GENEROUS_UP_TO = 32.0, 1e-3
 _LOOSE = 2.0
 # Floors, in units of the dtype's eps: accumulation in float32 or better over long sums, and rounding of the result.
 _ACCUMULATION, _ROUNDING_SLOPE, _ROUNDING_L2 = 256.0, 4.0, 1.0
@@ -54,8 +56,8 @@ def tolerances(null_replies: Sequence[NumericsReply], *, dtypes: Collection[str]
 
     For floating leaves a limit is the larger of
 
-    - a multiple of the largest null statistic: 5 times, or up to 32 times while the limit stays below 1e-3 (after
-      more than one step: twice that);
+    - a multiple of the largest null statistic: 3 + 9/√(elements) times, or up to 32 times while the limit stays below
+      1e-3 (after more than one step: twice that);
     - a floor: 256 eps (of float32 at most) for sums in another order, plus for the slope 4 eps/√(elements in the
       smallest slice) and for l2 one eps for rounding results to the leaf's dtype; times √steps.
 
@@ -112,13 +114,14 @@ def _tolerance(leaves: Sequence[LeafStats], working: float) -> Tolerance:
     return Tolerance(
         path=leaf.path,
         steps=leaf.steps,
-        l2=max(l2_floor, loose * _multiple(l2)),
-        slope=max(slope_floor, loose * _multiple(slope)),
+        l2=max(l2_floor, loose * _multiple(l2, leaf.size)),
+        slope=max(slope_floor, loose * _multiple(slope, leaf.size)),
     )
 
 
-def _multiple(largest: float) -> float:
-    return max(_STRICT * largest, min(_GENEROUS * largest, _GENEROUS_UP_TO))
+def _multiple(largest: float, size: int) -> float:
+    strict = _STRICT + (_STRICT_SCALAR - _STRICT) / math.sqrt(max(1, size))
+    return max(strict * largest, min(_GENEROUS * largest, _GENEROUS_UP_TO))
 
 
 def _share_allowed(largest: float) -> float:

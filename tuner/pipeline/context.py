@@ -103,7 +103,11 @@ class Run:
         if isinstance(event, StageFinished):
             self.records[event.stage] = event.record
             if isinstance(event.record, ProbeRecord):
-                self.space = msgspec.structs.replace(self.space, knobs=event.record.knobs)
+                # Knobs that left stay known: what the user holds must still be rendered.
+                live = event.record.knobs
+                names = {n for k in live for n in (k.name, *k.aliases)}
+                rest = tuple(k for k in self.space.knobs if k.name not in names)
+                self.space = msgspec.structs.replace(self.space, knobs=live + rest)
         elif isinstance(event, TrialFinished):
             self.trials[event.config] = event
         elif isinstance(event, OffsetMeasured):

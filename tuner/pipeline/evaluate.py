@@ -90,10 +90,12 @@ def time_arms(
     steps = run.record("baseline", BaselineRecord).steps_per_block
     gains: dict[str, list[float]] = {h: [] for h in arms}
     failures: dict[str, Failure] = {}
+    alive = [h for h in arms if h not in (CONTROL, plan.keep)]
     pinned = [plan.keep] if plan.keep in arms and plan.keep != CONTROL else []
-    alive = [h for h in arms if h != CONTROL and h not in pinned]
+    if not alive:
+        alive, pinned = pinned, []
     began = run.budget.now()
-    rounds = 0
+    rounds, next_look = 0, plan.min_rounds
     while alive and rounds < plan.max_rounds:
         if rounds >= plan.min_rounds and run.budget.now() - began > plan.seconds:
             break
@@ -103,7 +105,9 @@ def time_arms(
         for handle, row in gains.items():
             row.append(0.0 if handle == CONTROL else result.get(handle, math.nan))
         alive = [h for h in alive if h not in failures]
-        if rounds >= plan.min_rounds and alive:
+        if rounds >= next_look and alive:
+            # The race may be asked as often as one likes, but asking costs more the longer it lasts.
+            next_look = rounds + max(1, rounds // 8)
             state = race(
                 {h: gains[h] for h in arms if h not in failures},
                 margin=run.margin if plan.futile else None,

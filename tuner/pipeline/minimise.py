@@ -62,13 +62,13 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
             dropped[name] = f"without {'it' if len(core) - len(reduced) == 1 else 'these'} the gain changes by " + _percent(
                 losses[reduced]
             )
-    effects = _effects(run, benches, reduced, seconds / 4)
+    measured = _as_measured(run, benches, reduced, seconds / 8) or winner
     return MinimiseRecord(
         winner=winner,
-        reduced=_as_measured(run, benches, reduced, seconds / 8) or winner,
+        reduced=measured,
         runner_up=_runner_up(winner, reduced, best, resolved=resolved),
         dropped=dropped,
-        effects=effects,
+        effects=_effects(run, benches, measured, seconds / 4),
     )
 
 
@@ -117,7 +117,7 @@ def _paired(
     bench = benches.at(split(full, run.space)[0])
     compiled = bench.compile([full, *others])
     arms = {bench.handle(c): c for c, r in compiled.items() if isinstance(r, Compiled)}
-    plan = Plan(stage="minimise", seconds=seconds, half_width=run.margin / 8, futile=False, keep=bench.handle(full))
+    plan = Plan(stage="minimise", seconds=seconds, half_width=run.margin / 4, futile=False, keep=bench.handle(full))
     gains, failures = time_arms(run, bench, arms, plan)
     whole = gains[bench.handle(full)]
     found = {}
@@ -139,8 +139,11 @@ def _minus(a: Estimate, b: Estimate) -> Estimate:
     return combine(a, negated)
 
 
-def _effects(run: Run, benches: Benches, reduced: Config, seconds: float) -> tuple[Effect, ...]:
-    """For each setting, what is lost when only it is dropped."""
+def _effects(run: Run, benches: Benches, measured: Measured, seconds: float) -> tuple[Effect, ...]:
+    """For each setting, what is lost when only it is dropped; of a single one that is the whole gain."""
+    reduced = measured.config
+    if len(reduced) == 1:
+        return tuple(Effect(name=n, value=v, estimate=measured.estimate) for n, v in reduced.settings)
     without = {n: reduced.drop(n) for n in sorted(reduced.names)}
     losses = _against(run, benches, reduced, without.values(), seconds)
     values = reduced.as_dict()

@@ -73,6 +73,7 @@ def opened(
         log = stack.enter_context(EventLog(folder.events, command=command))
         index = Index(store.url, runs=store.runs)
         stack.callback(index.close)
+        index.open()
         study = StudyMirror(store.url)
         stack.callback(study.close)
         run = Run(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+import contextlib
+import warnings
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -32,13 +34,11 @@ class Sampler:
         }
         self._seed = seed
         self._asked: dict[Config, optuna.Trial] = {}
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._study = optuna.create_study(direction="minimize", sampler=self._tpe(0))
+        with _quiet():
+            self._study = optuna.create_study(direction="minimize", sampler=self._tpe(0))
 
     def _tpe(self, salt: int) -> TPESampler:
-        return TPESampler(
-            seed=self._seed + salt, multivariate=True, constant_liar=True, n_startup_trials=0, warn_independent_sampling=False
-        )
+        return TPESampler(seed=self._seed + salt, multivariate=True, constant_liar=True, n_startup_trials=0)
 
     def learn(self, trials: Iterable[TrialFinished]) -> None:
         """Add trials that were measured elsewhere (screening flips, presets, an interrupted run): the newest `_HISTORY`."""
@@ -50,10 +50,13 @@ class Sampler:
 
     def ask(self, count: int, *, environment: Config, avoid: Iterable[Config]) -> list[Config]:
         """Up to `count` new configs under the environment-lane settings `environment`; none of `avoid`, none twice."""
+        with _quiet():
+            return self._ask(count, environment, set(avoid))
+
+    def _ask(self, count: int, environment: Config, seen: set[Config]) -> list[Config]:
         held = {n: environment.get(n) for n, k in self._knobs.items() if k.lane == "environment"}
         base = self._tpe(len(self._study.trials))
         self._study.sampler = PartialFixedSampler(held, base) if held else base
-        seen = set(avoid)
         found: list[Config] = []
         for _ in range(4 * count):
             trial = self._study.ask(self._distributions)
@@ -94,6 +97,20 @@ class Sampler:
             value=trial.value,
             state=TrialState.COMPLETE if trial.value is not None else _state(trial),
         )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna announces each study, and warns that the multivariate TPE, its constant liar and PartialFixedSampler are
+    experimental: our pin on Optuna 5 and the tests answer for them."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)
 
 
 def _state(trial: TrialFinished) -> TrialState:

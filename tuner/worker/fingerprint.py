@@ -6,14 +6,15 @@ import hashlib
 import re
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
 
 from tuner.worker.wire import bytes_fields, varint
 
-__all__ = ["code_of", "collectives_in", "digest", "machine_code", "program_of", "target_machine", "without_name"]
+__all__ = ["MachineCode", "code_of", "collectives_in", "digest", "machine_code", "program_of", "without_name"]
 
 _PROGBITS, _RELA = 1, 4  # ELF section types: contents, relocations
 _SKIPPED_SECTIONS = (".comment", ".note", ".debug", ".eh_frame")
@@ -21,6 +22,9 @@ _HEADER = struct.Struct(
     "<QLHHHHHH"
 )  # ELF64 header from e_shoff on: shoff flags ehsize phentsize phnum shentsize shnum shstrndx
 _SECTION = struct.Struct("<LLQQQQ")  # name type flags addr offset size
+# Small loops are compiled as one kernel each whose arguments XLA collects from a hash set of pointers: their order, and
+# with it the code, differs from compile to compile (seen on jax 0.10.2, 0.11.2, 0.12.0.1).
+_UNSTABLE = b"computation_kernel_emitter"
 _COLLECTIVE = re.compile(
     r"\s(all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter)"
     r"(?:-start)?\("
@@ -49,16 +53,51 @@ def code_of(executable: Any, platform: str, *, hlo: Iterable[str]) -> tuple[str,
 
     Always the canonical optimised HLO. On the CPU also the machine code, read from the serialised executable: object
     files without symbol tables and debug sections, in sorted order (they are generated in parallel), and the target
-    machine. What differs between two equal compiles (module ids, options, source locations) is left out. On a GPU the
-    code is compressed inside the executable: there the HLO stands alone.
+    machine. What differs between two equal compiles (module ids, options, source locations) is left out. "hlo": some
+    or all of the code is not in the hash. On a GPU it is compressed inside the executable; on the CPU, kernels that
+    XLA doesn't generate twice alike are left out.
 
     Equal hashes don't mean equal speed: library calls inside a fusion and run-time settings leave no trace here.
     """
     texts = [without_name(text) for text in hlo]
-    if platform != "cpu" or sys.platform != "linux":
+    code = machine_code(executable.serialize()) if platform == "cpu" and sys.platform == "linux" else None
+    if code is None:
         return digest(texts), "hlo"
-    data = executable.serialize()
-    return digest([*texts, *machine_code(data), *target_machine(data)]), "hlo+codegen"
+    return digest([*texts, *code.objects, *code.target]), "hlo+codegen" if code.whole else "hlo"
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """`objects`: a digest for each object file, sorted. `target`: target machine and data layout, serialised.
+    `whole`: no kernel was left out."""
+
+    objects: tuple[str, ...]
+    target: tuple[bytes, ...]
+    whole: bool
+
+
+def machine_code(data: bytes) -> MachineCode | None:
+    """The code in a serialised CPU executable; None if it is laid out in another way than known.
+
+    A length-prefixed header, then field 1 of a message: the compilation result. There, fields 8 are the object files
+    (1: ELF, 2: name), 9 the target machine, 10 the data layout.
+    """
+    objects, target, whole = [], [], True
+    try:
+        length, start = varint(data, 0)
+        result = next(content for number, content in bytes_fields(data[start + length :]) if number == 1)
+        for number, content in bytes_fields(result):
+            if number == 8:
+                parts = dict(bytes_fields(content))
+                if _UNSTABLE in parts.get(2, b""):
+                    whole = False
+                else:
+                    objects.append(digest(_sections(parts[1])))
+            elif number in (9, 10):
+                target.append(content)
+    except (ValueError, KeyError, StopIteration, struct.error):
+        return None
+    return MachineCode(tuple(sorted(objects)), tuple(target), whole)
 
 
 def without_name(hlo: str) -> str:
@@ -74,42 +113,19 @@ def collectives_in(hlo: str) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def machine_code(data: bytes) -> list[str]:
-    """One digest per ELF object found anywhere in `data`, sorted."""
-    return sorted(digest(sections) for sections in _objects(data))
-
-
-def target_machine(data: bytes) -> list[bytes]:
-    """Target machine and data layout of a serialised CPU executable; empty where its layout is another."""
-    try:
-        length, start = varint(data, 0)
-        result = next(content for number, content in bytes_fields(data[start + length :]) if number == 1)
-        return [content for number, content in bytes_fields(result) if number in (9, 10)]
-    except (ValueError, StopIteration):
-        return []
-
-
 def _with_paths(tree: Any) -> list[tuple[Any, Any]]:
     return jax.tree_util.tree_flatten_with_path(tree)[0]
 
 
-def _objects(data: bytes) -> Iterator[list[bytes]]:
-    start = data.find(b"\x7fELF")
-    while start >= 0:
-        sections = _sections(data[start:])
-        if sections is not None:
-            yield sections
-        start = data.find(b"\x7fELF", start + 4)
-
-
-def _sections(data: bytes) -> list[bytes] | None:
-    """Name and contents of the sections that make up an object's code and constants; None if it is no ELF64 object."""
-    if len(data) < 64 or data[4:6] != b"\x02\x01":  # 64 bits, little-endian
-        return None
+def _sections(data: bytes) -> list[bytes]:
+    """Name and contents of the sections that make up an object's code and constants. Raises ValueError if `data` is no
+    64-bit little-endian ELF object."""
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("not an ELF64 object")
     offset, _, _, _, _, size, count, names_index = _HEADER.unpack_from(data, 0x28)
-    if size != 64 or names_index >= count or offset + size * count > len(data):
-        return None
     headers = [_SECTION.unpack_from(data, offset + size * i) for i in range(count)]
+    if names_index >= count:
+        raise ValueError("an ELF object without section names")
     names = headers[names_index][4]
     kept = []
     for name, kind, _, _, begin, length in headers:

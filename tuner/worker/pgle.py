@@ -29,7 +29,7 @@ def take_profile(session: WorkerSession, request: Pgle) -> PgleReply:
         session.state.lose()
         raise
     finally:
-        if all(candidate.jitted is not other.jitted for other in session.candidates.values()):
+        if session.twin(candidate.key) is None:
             candidate.jitted.clear_cache()
     full = [trace for trace in traces if trace]
     profile = internals.aggregate_profiles(full, request.percentile) if full else b""

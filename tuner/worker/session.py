@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from tuner.protocol.failure import FailureClass
+from tuner.protocol.messages import Compiled
 from tuner.worker import internals
 from tuner.worker.events import CompileEvents
 from tuner.worker.failures import Refused
@@ -26,14 +27,15 @@ __all__ = ["Candidate", "WorkerSession"]
 class Candidate:
     """A compiled variant. `jitted` and `compiled` share one executable; `jitted` is what gets called, as in production.
 
-    `key`: everything that makes the executable; candidates with equal keys share one `jitted`.
+    `key`: everything that makes the executable. `result`: what the compile request says about it, but for the id.
     """
 
-    key: tuple[Any, ...]
+    key: tuple[str, ...]
     jitted: Any
     compiled: Any
     call: Callable[..., Any]
     jax_config: Mapping[str, Any]
+    result: Compiled
 
     @contextlib.contextmanager
     def configured(self) -> Iterator[None]:
@@ -65,6 +67,11 @@ class WorkerSession:
     @property
     def platform(self) -> str:
         return str(jax.default_backend())
+
+    def twin(self, key: tuple[str, ...]) -> Candidate | None:
+        """A living candidate with the same settings. It is used again, not compiled again: two jitted functions with
+        equal options share what jax caches, and clearing one would take the executable from the other."""
+        return next((candidate for candidate in self.candidates.values() if candidate.key == key), None)
 
     def candidate(self, handle: str) -> Candidate:
         """The candidate compiled under `handle`. Raises Refused(PROTOCOL) if there is none."""

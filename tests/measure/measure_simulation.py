@@ -1,0 +1,94 @@
+"""The simulations whose numbers stand in tuner/measure/README.md: ``PYTHONPATH=. python tests/measure/measure_simulation.py``.
+
+Larger than what the tests run, so that the last digit means something: one to two minutes on one core.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from measure_samples import NOISES, noise
+
+from tuner.measure import Verdict, confirm, estimate, resolution
+from tuner.measure.confirmation import boundaries, critical_t
+from tuner.measure.racing import log_evidence
+
+LOOKS = (6, 8, 10, 12)
+
+
+def coverage() -> None:
+    rng = np.random.default_rng(0)
+    print("estimate: coverage of the nominal 95 % interval, correlation 0.1, 3,000 runs")
+    for kind in ("normal", "t3", "stalls"):
+        cells = []
+        for n in (4, 6, 7, 8, 10, 14, 20, 40):
+            found = [estimate(row) for row in noise(rng, (3000, n), kind, autocorrelation=0.1)]
+            cells.append(f"n={n} {100 * np.mean([e.low < 0 < e.high for e in found]):.1f}")
+        print(f"  {kind:7}", *cells)
+
+
+def false_evidence() -> None:
+    rng = np.random.default_rng(1)
+    print("log_evidence: chance of ever reaching 1/a in 60 rounds, as a share of a = 1/50, 1/200, 1/1000; 20,000 runs")
+    for kind in NOISES:
+        for correlation in (0.0, 0.1, 0.2):
+            found = log_evidence(noise(rng, (20_000, 60), kind, autocorrelation=correlation), min_rounds=4)
+            cells = [f"{np.mean(found >= math.log(1 / a)) / a:.2f}" for a in (1 / 50, 1 / 200, 1 / 1000)]
+            print(f"  {kind:7} correlation {correlation}:", *cells)
+
+
+def rounds_to_drop() -> None:
+    rng = np.random.default_rng(2)
+    print(
+        "log_evidence: median rounds until one of 21 arms leaves, by its distance in sd of a round; 300 runs, 60 rounds"
+    )
+    for kind in ("normal", "t3", "stalls"):
+        cells = []
+        for effect in (0.5, 1, 2, 3, 5, 20):
+            x = noise(rng, (300, 60), kind) + effect
+            gone = np.array([log_evidence(x[:, :n], min_rounds=4) >= math.log(20 / 0.02) for n in range(4, 61)])
+            rounds = np.where(gone.any(axis=0), gone.argmax(axis=0) + 4, np.inf)
+            cells.append(f"{effect}: {np.median(rounds):.0f} ({100 * np.isfinite(rounds).mean():.0f} %)")
+        print(f"  {kind:7}", *cells)
+
+
+def false_faster() -> None:
+    rng = np.random.default_rng(3)
+    print("critical_t: chance that any look exceeds it, nominal 2.5 %, 400,000 runs; without its correction")
+    for looks in (LOOKS, (3, 6, 9, 12), (2, 4, 6), (6, 12)):
+        x = rng.standard_normal((400_000, looks[-1]))
+        plain, corrected = np.zeros(len(x), bool), np.zeros(len(x), bool)
+        z = boundaries(looks, 0.025)
+        for index, n in enumerate(looks):
+            t = x[:, :n].mean(axis=1) / x[:, :n].std(axis=1, ddof=1) * math.sqrt(n)
+            corrected |= t > critical_t(looks, index, 0.025)
+            plain |= t > _same_tail(z[index], n - 1)
+        print(f"  {looks}: {100 * corrected.mean():.2f} %; {100 * plain.mean():.2f} %")
+    print("confirm: two finalists that do nothing and share the default's processes, margin 0, 4,000 runs")
+    for kind in ("normal", "t3", "stalls"):
+        wrong = missed = 0
+        for _ in range(4000):
+            default, *own = 0.005 * noise(rng, (3, 12), kind)
+            state = confirm({"f": default - own[0], "g": default - own[1]}, margin=0.0)
+            wrong += Verdict.FASTER in state.verdicts.values()
+            missed += any(not e.low <= 0 <= e.high for e in state.estimates.values())
+        print(f"  {kind:7} any false faster {wrong / 40:.2f} %, any interval that misses {missed / 40:.2f} %")
+
+
+def _same_tail(z: float, degrees: int) -> float:
+    from scipy.special import ndtr, stdtrit
+
+    return float(-stdtrit(degrees, ndtr(-z)))
+
+
+def power() -> None:
+    print("resolution, in sd of a pair, one and two finalists:")
+    for pairs in LOOKS:
+        cells = [f"{resolution(0.0, 1.0, rounds=1, pairs=pairs, finalists=k):.2f}" for k in (1, 2)]
+        print(f"  {pairs} pairs:", *cells)
+
+
+if __name__ == "__main__":
+    for part in (coverage, false_evidence, rounds_to_drop, false_faster, power):
+        part()

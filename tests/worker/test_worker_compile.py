@@ -1,0 +1,230 @@
+"""Compiling variants in a real worker: one executable each, fingerprints, release."""
+
+from __future__ import annotations
+
+import pytest
+from worker_driver import Worker
+
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Compiled, Pgle, PgleReply, Probe, Profile, ProfileReply, Variant
+
+pytestmark = pytest.mark.jax
+
+# A recurrent step: it compiles to machine code (not to a library call), so that code-generation flags show. The file
+# beside it counts the compilations of the back end.
+SOURCE = """
+import pathlib
+import jax, jax.numpy as jnp
+
+count = [0]
+def listen(event, seconds, **details):
+    if event == "/jax/core/compile/backend_compile_duration":
+        count[0] += 1
+        pathlib.Path(__file__).with_name("compiles").write_text(str(count[0]))
+jax.monitoring.register_event_duration_secs_listener(listen)
+
+def build(n=2048):
+    def step(state, x):
+        w, h = state
+        def cell(h, x):
+            h = jnp.tanh(x + w * h) / (1 + jnp.exp(-h))
+            return h, h.sum()
+        h, sums = jax.lax.scan(cell, h, x)
+        return (w * 0.999 + (x.T @ x).mean() * 1e-3, h), sums
+    step = jax.jit(step, donate_argnums=0)
+    return step, ((jnp.ones(n), jnp.zeros(n)), jnp.linspace(-1, 1, 32 * n).reshape(32, n))
+"""
+
+FLAGS = {
+    "fast_math": {"xla_cpu_enable_fast_math": True},
+    "vector_width": {"xla_cpu_prefer_vector_width": 128},
+    "opt_level": {"xla_backend_optimization_level": 0},
+}
+
+
+def results(worker: Worker, *variants: Variant, threads: int = 1) -> dict[str, Compiled]:
+    reply = worker.compile(*variants, threads=threads)
+    assert all(isinstance(result, Compiled) for result in reply.results), reply
+    return {result.id: result for result in reply.results if isinstance(result, Compiled)}
+
+
+def compiles(worker: Worker) -> int:
+    return int((worker.folder / "compiles").read_text())
+
+
+@pytest.fixture(scope="module")
+def worker(start_worker) -> Worker:
+    worker = start_worker()
+    loaded = worker.loaded(SOURCE)
+    assert loaded.carried == ("args[0][0] <- out[0][0]", "args[0][1] <- out[0][1]")
+    return worker
+
+
+@pytest.fixture(scope="module")
+def control(worker: Worker) -> Compiled:
+    return results(worker, Variant(id="control"))["control"]
+
+
+def test_what_is_inspected_and_what_is_called_is_one_executable(worker: Worker, control: Compiled) -> None:
+    before = compiles(worker)
+    results(worker, Variant(id="a", compiler_options=FLAGS["fast_math"]))
+    assert compiles(worker) == before + 1
+    reply = worker.round("control", "a", "control", steps=5)
+    assert [block.id for block in reply.blocks] == ["control", "a", "control"]
+    assert all(block.seconds > 0 and block.first_s > 0 for block in reply.blocks)
+    worker.round("a", reset=False)
+    assert compiles(worker) == before + 1
+    worker.release("a")
+
+
+def test_configuration_values_hold_for_calls_without_another_compile(worker: Worker, control: Compiled) -> None:
+    before = compiles(worker)
+    made = results(worker, Variant(id="p", jax_config={"jax_default_matmul_precision": "highest"}))["p"]
+    assert made.program != control.program
+    worker.round("p", "control")
+    assert compiles(worker) == before + 1
+    worker.release("p")
+    worker.round("control")
+    assert compiles(worker) == before + 1
+
+
+def test_a_failing_variant_disturbs_no_other(worker: Worker, control: Compiled) -> None:
+    reply = worker.compile(
+        Variant(id="unknown", compiler_options={"xla_no_such_flag": True}),
+        Variant(id="bad", compiler_options={"xla_cpu_enable_fast_math": "true"}),
+        Variant(id="config", jax_config={"jax_no_such_option": 1}),
+        Variant(id="good", compiler_options=FLAGS["vector_width"]),
+        threads=2,
+    )
+    failures = [result for result in reply.results if isinstance(result, Failure)]
+    assert [failure.kind for failure in failures] == [
+        FailureClass.UNSUPPORTED,
+        FailureClass.BAD_VALUE,
+        FailureClass.UNSUPPORTED,
+    ]
+    assert failures[0].message == "INVALID_ARGUMENT: No such compile option: 'xla_no_such_flag'"
+    assert {failure.phase for failure in failures} == {"compile"}
+    assert isinstance(reply.results[3], Compiled)
+    blocks = worker.round("unknown", "good").blocks
+    assert isinstance(blocks[0], Failure)
+    assert not isinstance(blocks[1], Failure)
+    worker.release("good")
+
+
+def test_released_executables_are_freed_and_others_go_on_without_a_compile(worker: Worker, control: Compiled) -> None:
+    names = [*FLAGS]
+    live = worker.release()
+    made = results(worker, *(Variant(id=name, compiler_options=FLAGS[name]) for name in names))
+    assert set(made) == set(names)
+    worker.round(*names)
+    assert worker.release() == live + len(names)
+    before = compiles(worker)
+    assert worker.release(*names, "never compiled") == live
+    worker.round("control")
+    assert compiles(worker) == before
+
+
+def test_equal_options_under_two_ids_share_and_an_id_can_be_used_again(worker: Worker, control: Compiled) -> None:
+    live = worker.release()
+    made = results(worker, Variant(id="again"))
+    assert worker.release() == live
+    assert (made["again"].program, made["again"].code) == (control.program, control.code)
+    assert results(worker, Variant(id="again", compiler_options=FLAGS["opt_level"]))["again"].code != control.code
+    worker.release("again")
+    before = compiles(worker)
+    worker.round("control")
+    assert compiles(worker) == before
+
+
+def test_code_differs_where_flags_change_it_and_agrees_between_compiles_and_processes(
+    worker: Worker, control: Compiled, start_worker, tmp_path
+) -> None:
+    variants = [Variant(id=name, compiler_options=FLAGS[name]) for name in FLAGS]
+    variants.append(Variant(id="inert", compiler_options={"xla_gpu_ftz": True}))
+    first = results(worker, *variants, threads=2)
+    worker.release(*first)
+    second = results(worker, *variants)
+    worker.release(*second)
+    assert {name: made.code for name, made in first.items()} == {name: made.code for name, made in second.items()}
+    assert len({control.code, *(first[name].code for name in FLAGS)}) == 1 + len(FLAGS)
+    assert first["inert"].code == control.code
+    assert {made.program for made in first.values()} == {control.program}
+    assert control.code_covers == "hlo+codegen"
+
+    # The same step from another line of the file, in a process with a persistent cache, and in one that loads from it.
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    for hit in (False, True):
+        other = start_worker(cache)
+        other.loaded("\n\n" + SOURCE)
+        reply = other.compile(Variant(id="control"), *variants)
+        assert (reply.cache_requests, reply.cache_hits) == (5, 5 * hit)
+        made = {result.id: result for result in reply.results if isinstance(result, Compiled)}
+        assert {made[name].cache_hit for name in made} == {hit}
+        assert made.pop("control").code == control.code
+        assert {name: each.code for name, each in made.items()} == {name: each.code for name, each in first.items()}
+        assert {each.program for each in made.values()} == {control.program}
+        other.end()
+
+
+def test_a_program_whose_code_is_never_twice_alike_is_told_by_its_hlo(start_worker) -> None:
+    """A loop over very little data becomes one kernel with its arguments in an order of chance."""
+    worker = start_worker()
+    worker.loaded(SOURCE, knobs={"n": 4})
+    made = []
+    for _ in range(3):
+        made.append(results(worker, Variant(id="control"))["control"])
+        worker.release("control")
+    assert {each.code_covers for each in made} == {"hlo"}
+    assert len({each.code for each in made}) == 1
+    assert len({each.program for each in made}) == 1
+
+
+def test_sizes_and_cache_use_are_reported(control: Compiled) -> None:
+    assert control.peak_bytes is not None
+    assert control.peak_bytes > 32 * 64 * 4
+    assert control.cache_hit is None
+    assert control.collectives == {}
+    assert control.lower_s > 0
+    assert control.compile_s > 0
+
+
+def test_probing_names_and_values_compiles_nothing(worker: Worker, control: Compiled) -> None:
+    before = worker.release()
+    reply = worker.ask(
+        Probe(
+            names=(
+                "xla_cpu_enable_fast_math",
+                "xla_cpu_prefer_vector_width",
+                "xla_dump_to",
+                "xla_nope",
+                "optimization_level",
+            ),
+            values={
+                "xla_cpu_enable_fast_math": (True, "true"),
+                "xla_dump_to": ("/tmp",),
+                "optimization_level": (19, "x"),
+            },
+        )
+    )
+    assert reply.types == {
+        "xla_cpu_enable_fast_math": "bool",
+        "xla_cpu_prefer_vector_width": "int32",
+        "xla_dump_to": "string",
+        "xla_nope": None,
+        "optimization_level": "int32",
+    }
+    assert reply.bad_values.keys() == {"xla_cpu_enable_fast_math", "optimization_level"}
+    assert "'true' is not a valid bool value" in reply.bad_values["xla_cpu_enable_fast_math"]["true"]
+    assert reply.bad_values["optimization_level"].keys() == {"x"}
+    assert worker.release() == before
+
+
+def test_a_trace_is_written_and_a_pgle_profile_of_a_cpu_is_empty(worker: Worker, control: Compiled) -> None:
+    reply = worker.ask(Profile(id="control", steps=2, folder=str(worker.folder / "trace")))
+    assert isinstance(reply, ProfileReply)
+    assert reply.xplane.endswith(".xplane.pb")
+    assert reply.seconds > 0
+    assert worker.ask(Pgle(variant=Variant(id="x"), runs=2)) == PgleReply(profile="", instructions=0)
+    before = compiles(worker)
+    worker.round("control")
+    assert compiles(worker) == before

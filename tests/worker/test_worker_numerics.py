@@ -1,0 +1,133 @@
+"""The numerics request in a real worker: planted faults are caught, equal results are exactly equal."""
+
+from __future__ import annotations
+
+import pytest
+from worker_driver import Worker
+
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Compiled, LeafStats, Numerics, Variant
+
+pytestmark = pytest.mark.jax
+
+# The matmul precision that a variant asks for decides which fault the step has.
+SOURCE = """
+import jax, jax.numpy as jnp
+
+def build():
+    def step(state, x):
+        w = state["w"]
+        fault = jax.config.jax_default_matmul_precision
+        grad = jnp.tanh(x.T @ (x @ w))
+        if fault == "highest":
+            grad = grad.at[:, 3].multiply(1.01)
+        if fault == "float32":
+            grad = grad.at[2, 2].set(jnp.nan)
+        if fault == "tensorfloat32":
+            grad = grad[::-1]
+        low = grad.astype(jnp.bfloat16)
+        if fault == "bfloat16":
+            low = low.at[1].multiply(1.02)
+        count = state["count"] + (2 if fault == "high" else 1)
+        new = {"w": w + 0.1 * grad, "count": count, "key": jax.random.split(state["key"], 2)[0]}
+        if fault == "F32_F32_F32":
+            return new, {"low": low[:1]}
+        return new, {"low": low}
+
+    w = jax.random.normal(jax.random.key(1), (6, 8))
+    args = ({"w": w, "count": jnp.int32(0), "key": jax.random.key(0)}, jnp.linspace(-1, 1, 30).reshape(5, 6))
+
+    def check(reference, candidate):
+        assert candidate[0]["key"].dtype == reference[0]["key"].dtype
+        if jnp.isnan(candidate[0]["w"]).any():
+            raise ValueError("not a number\\nsecond line")
+        return bool(jnp.allclose(reference[0]["w"], candidate[0]["w"], rtol=1e-3, atol=1e-3))
+
+    return {"step": jax.jit(step, donate_argnums=0), "args": args, "check": check}
+"""
+FAULTS = ("highest", "float32", "tensorfloat32", "bfloat16", "high", "F32_F32_F32")
+
+
+@pytest.fixture(scope="module")
+def worker(start_worker) -> Worker:
+    worker = start_worker()
+    worker.loaded(SOURCE)
+    variants = [Variant(id=fault, jax_config={"jax_default_matmul_precision": fault}) for fault in FAULTS]
+    reply = worker.compile(Variant(id="control"), *variants)
+    assert all(isinstance(result, Compiled) for result in reply.results), reply
+    saved = worker.numerics("control", save=True)
+    assert (saved.leaves, saved.check) == ((), None)
+    return worker
+
+
+def leaves(worker: Worker, handle: str, *, nudge: bool = False) -> dict[tuple[str, int], LeafStats]:
+    return {(leaf.path, leaf.steps): leaf for leaf in worker.numerics(handle, nudge=nudge).leaves}
+
+
+def test_the_control_against_itself_is_exactly_equal_leaf_by_leaf(worker: Worker) -> None:
+    found = leaves(worker, "control")
+    assert {path for path, _ in found} == {"out[0]['count']", "out[0]['key']", "out[0]['w']", "out[1]['low']"}
+    assert {steps for _, steps in found} == {1, 3}
+    assert all((leaf.l2, leaf.slope, leaf.masks_equal) == (0.0, 0.0, True) for leaf in found.values())
+    low = found["out[1]['low']", 3]
+    assert (low.dtype, low.size, low.shape) == ("bfloat16", 48, (6, 8))
+    assert found["out[0]['key']", 1].dtype == "key<fry>"
+    assert worker.numerics("control").check is True
+
+
+def test_a_nudge_is_small_not_nothing_and_leaves_no_trace(worker: Worker) -> None:
+    nudged = leaves(worker, "control", nudge=True)
+    assert 0 < nudged["out[0]['w']", 1].l2 < 1e-5
+    assert nudged["out[0]['count']", 3].l2 == 0
+    assert leaves(worker, "control", nudge=True) == nudged
+    assert leaves(worker, "control")["out[0]['w']", 3].l2 == 0
+
+
+def test_one_column_off_by_a_percent_shows_in_the_slope(worker: Worker) -> None:
+    found = leaves(worker, "highest")["out[1]['low']", 1]
+    assert 0.003 < found.slope < 0.03
+    null = leaves(worker, "control", nudge=True)["out[0]['w']", 1]
+    assert leaves(worker, "highest")["out[0]['w']", 1].slope > 100 * null.slope
+
+
+def test_a_nan_shows_in_the_masks_and_in_the_workloads_own_check(worker: Worker) -> None:
+    reply = worker.numerics("float32")
+    found = {(leaf.path, leaf.steps): leaf for leaf in reply.leaves}
+    assert not found["out[0]['w']", 1].masks_equal
+    assert found["out[0]['count']", 1].masks_equal
+    assert (reply.check, reply.check_message) == (False, "ValueError: not a number")
+
+
+def test_a_permuted_leaf_and_a_fault_in_bfloat16_are_far_off(worker: Worker) -> None:
+    assert leaves(worker, "tensorfloat32")["out[1]['low']", 1].l2 > 0.1
+    assert leaves(worker, "bfloat16")["out[1]['low']", 1].slope > 0.005
+    assert leaves(worker, "bfloat16")["out[0]['w']", 1].l2 == 0
+    assert worker.numerics("tensorfloat32").check is False
+
+
+def test_integers_that_differ_are_counted(worker: Worker) -> None:
+    found = leaves(worker, "high")
+    assert found["out[0]['count']", 1].l2 == 1.0
+    assert found["out[0]['w']", 3].l2 == 0.0
+
+
+def test_another_shape_is_a_wrong_result_and_another_horizon_a_wrong_request(worker: Worker) -> None:
+    reference = str(worker.folder / "reference.npz")
+    failure = worker.ask(Numerics(id="F32_F32_F32", steps=3, reference=reference))
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureClass.WRONG_RESULT
+    assert "out[1]['low'] has shape (1, 8), the reference (6, 8)" in failure.message
+    failure = worker.ask(Numerics(id="control", steps=4, reference=reference))
+    assert (failure.kind, failure.phase) == (FailureClass.PROTOCOL, "numerics")
+    assert leaves(worker, "control")["out[0]['w']", 3].l2 == 0.0
+
+
+def test_another_process_reads_the_reference_and_agrees(worker: Worker, start_worker) -> None:
+    other = start_worker()
+    other.loaded(SOURCE)
+    other.compile(Variant(id="control"))
+    (other.folder / "reference.npz").write_bytes((worker.folder / "reference.npz").read_bytes())
+    reply = other.numerics("control")
+    assert len(reply.leaves) == 8
+    assert all((leaf.l2, leaf.slope, leaf.masks_equal) == (0.0, 0.0, True) for leaf in reply.leaves)
+    assert reply.check is True
