@@ -10,8 +10,8 @@ from tuner.protocol.messages import Compiled, Pgle, PgleReply, Probe, Profile, P
 
 pytestmark = pytest.mark.jax
 
-# A recurrent step: it compiles to machine code (not to a library call), so that code-generation flags show. The file
-# beside it counts the compilations of the back end.
+# Element-wise work and sums: it compiles to machine code (not to a library call), so that code-generation flags show.
+# With `loop` it is a loop over very little data. The file beside it counts the compilations of the back end.
 SOURCE = """
 import pathlib
 import jax, jax.numpy as jnp
@@ -23,16 +23,20 @@ def listen(event, seconds, **details):
         pathlib.Path(__file__).with_name("compiles").write_text(str(count[0]))
 jax.monitoring.register_event_duration_secs_listener(listen)
 
-def build(n=2048):
+def build(loop=False):
+    n = 4 if loop else 2048
     def step(state, x):
         w, h = state
         def cell(h, x):
             h = jnp.tanh(x + w * h) / (1 + jnp.exp(-h))
             return h, h.sum()
-        h, sums = jax.lax.scan(cell, h, x)
-        return (w * 0.999 + (x.T @ x).mean() * 1e-3, h), sums
+        if loop:
+            h, sums = jax.lax.scan(cell, h, x)
+        else:
+            h, sums = cell(h, x[0])
+        return (w * 0.999 + (x.T * x.T).mean() * 1e-3, h), sums
     step = jax.jit(step, donate_argnums=0)
-    return step, ((jnp.ones(n), jnp.zeros(n)), jnp.linspace(-1, 1, 32 * n).reshape(32, n))
+    return step, ((jnp.ones(n), jnp.zeros(n)), jnp.linspace(-1, 1, 8 * n).reshape(8, n))
 """
 
 FLAGS = {
@@ -151,25 +155,35 @@ def test_code_differs_where_flags_change_it_and_agrees_between_compiles_and_proc
     assert {made.program for made in first.values()} == {control.program}
     assert control.code_covers == "hlo+codegen"
 
-    # The same step from another line of the file, in a process with a persistent cache, and in one that loads from it.
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    other = start_worker()
+    other.loaded("\n\n" + SOURCE)  # the same step from another line of the file
+    made = results(other, *variants, Variant(id="control"))
+    assert made.pop("control").code == control.code
+    assert {name: each.code for name, each in made.items()} == {name: each.code for name, each in first.items()}
+    assert {each.program for each in made.values()} == {control.program}
+
+
+def test_the_persistent_cache_is_reported_and_what_comes_out_of_it_is_told_by_its_hlo(
+    control: Compiled, start_worker, tmp_path
+) -> None:
+    env = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     for hit in (False, True):
-        other = start_worker(cache)
-        other.loaded("\n\n" + SOURCE)
-        reply = other.compile(Variant(id="control"), *variants)
-        assert (reply.cache_requests, reply.cache_hits) == (5, 5 * hit)
-        made = {result.id: result for result in reply.results if isinstance(result, Compiled)}
-        assert {made[name].cache_hit for name in made} == {hit}
-        assert made.pop("control").code == control.code
-        assert {name: each.code for name, each in made.items()} == {name: each.code for name, each in first.items()}
-        assert {each.program for each in made.values()} == {control.program}
-        other.end()
+        worker = start_worker(env)
+        worker.loaded(SOURCE)
+        reply = worker.compile(Variant(id="a"), Variant(id="b", compiler_options=FLAGS["opt_level"]), threads=2)
+        assert (reply.cache_requests, reply.cache_hits) == (2, 2 * hit)
+        a, b = (result for result in reply.results if isinstance(result, Compiled))
+        assert (a.cache_hit, b.cache_hit) == (hit, hit)
+        assert {a.program, b.program} == {control.program}
+        assert a.code_covers == ("hlo" if hit else "hlo+codegen")
+        assert a.code[:16] == b.code[:16] == control.code[:16]
+        assert (a.code == control.code) is not hit
 
 
 def test_a_program_whose_code_is_never_twice_alike_is_told_by_its_hlo(start_worker) -> None:
     """A loop over very little data becomes one kernel with its arguments in an order of chance."""
     worker = start_worker()
-    worker.loaded(SOURCE, knobs={"n": 4})
+    worker.loaded(SOURCE, knobs={"loop": True})
     made = []
     for _ in range(3):
         made.append(results(worker, Variant(id="control"))["control"])
@@ -181,7 +195,7 @@ def test_a_program_whose_code_is_never_twice_alike_is_told_by_its_hlo(start_work
 
 def test_sizes_and_cache_use_are_reported(control: Compiled) -> None:
     assert control.peak_bytes is not None
-    assert control.peak_bytes > 32 * 64 * 4
+    assert control.peak_bytes > 8 * 2048 * 4
     assert control.cache_hit is None
     assert control.collectives == {}
     assert control.lower_s > 0

@@ -99,7 +99,7 @@ def test_a_nan_shows_in_the_masks_and_in_the_workloads_own_check(worker: Worker)
 
 
 def test_a_permuted_leaf_and_a_fault_in_bfloat16_are_far_off(worker: Worker) -> None:
-    assert leaves(worker, "tensorfloat32")["out[1]['low']", 1].l2 > 0.1
+    assert leaves(worker, "tensorfloat32")["out[1]['low']", 1].l2 > 0.05
     assert leaves(worker, "bfloat16")["out[1]['low']", 1].slope > 0.005
     assert leaves(worker, "bfloat16")["out[0]['w']", 1].l2 == 0
     assert worker.numerics("tensorfloat32").check is False

@@ -181,6 +181,7 @@ class _Confirmation:
         began = self.run.budget.now()
         with ThreadPoolExecutor(len(sessions)) as pool:
             started = {c: pool.submit(s.start) for c, s in sessions.items()}
+        took_s = self.run.budget.now() - began
         for config, future in started.items():
             try:
                 loaded = future.result()
@@ -195,7 +196,7 @@ class _Confirmation:
                     config=config,
                     env=dict(session.launch.env),
                     loaded=loaded,
-                    start_s=self.run.budget.now() - began,
+                    start_s=took_s / len(sessions),
                 )
             )
 

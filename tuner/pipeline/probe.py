@@ -14,7 +14,7 @@ from tuner.pipeline.bench import Bench, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.launches import launch
 from tuner.protocol import xla_flags
-from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Loaded, OptionValue
 from tuner.store.records import ProbeRecord
 
@@ -37,7 +37,7 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
     knobs = [k for k in offered if _stays(run, k, left)]
     run.status("probe", f"asking the compiler about {len(knobs)} knobs")
     types = _types(bench, knobs)
-    unknown_as_flag = _unknown_as_flag(run, [n for k in knobs if k.carrier == "xla_flag" for n in (k.name, *k.aliases)])
+    unknown_as_flag = _unknown_as_flag(run, [k for k in knobs if k.carrier == "xla_flag"])
     live = [kept for k in knobs if (kept := _as_known(k, types, unknown_as_flag, left)) is not None]
     live = _drop_bad_values(bench, live, types, left)
     return ProbeRecord(
@@ -123,25 +123,35 @@ def _types(bench: Bench, knobs: Sequence[Knob]) -> dict[str, str | None]:
     return bench.session.probe(list(dict.fromkeys([*names, *more]))).types
 
 
-def _unknown_as_flag(run: Run, names: Sequence[str]) -> frozenset[str]:
-    """Which of `names` the XLA_FLAGS parser does not know: one child with all of them and a bogus one."""
-    text = xla_flags.render([xla_flags.Flag(name=n, value="1") for n in (*names, _BOGUS)])
-    session = run.factory(launch(run, "flags", role="probe", config=run.held, env={"XLA_FLAGS": text}))
-    try:
-        session.start()
-    except SessionEnded as ended:
-        return frozenset(_named(ended.failure)) & frozenset(names)
-    finally:
-        session.close()
-    return frozenset()
+def _unknown_as_flag(run: Run, knobs: Sequence[Knob]) -> dict[str, str]:
+    """Which flags XLA_FLAGS can't carry, and why: the parser does not know the name, or refuses the value.
 
-
-def _named(failure: Failure) -> set[str]:
-    return set(re.findall(r"--(xla\w+)", "\n".join((failure.message, *failure.log_head, *failure.log_tail))))
+    One throw-away child gets all of them and a bogus one, so that it always ends: its last words list exactly the
+    unknown ones. A refused value ends it earlier, with the flag's name: then once more without that one.
+    """
+    given = {n: next(v for v in k.values if v != UNSET) for k in knobs for n in (k.name, *k.aliases)}
+    refused: dict[str, str] = {}
+    while True:
+        asked = {n: v for n, v in given.items() if n not in refused} | {_BOGUS: "1"}
+        text = xla_flags.render([xla_flags.Flag(name=n, value=v) for n, v in asked.items()])
+        session = run.factory(launch(run, "flags", role="probe", config=run.held, env={"XLA_FLAGS": text}))
+        try:
+            session.start()
+            return refused
+        except SessionEnded as ended:
+            failure = ended.failure
+        finally:
+            session.close()
+        named = [n for n in re.findall(r"--(xla\w+)", failure.message) if n in asked]
+        if failure.kind is FailureClass.BAD_VALUE and named:
+            refused[named[0]] = f"XLA_FLAGS refuses the value {asked[named[0]]!r}"
+            continue
+        unknown = named if failure.kind is FailureClass.UNSUPPORTED else []
+        return refused | dict.fromkeys(unknown, "this jaxlib takes it as a compile option only: an env-file can't carry it")
 
 
 def _as_known(
-    knob: Knob, types: Mapping[str, str | None], unknown_as_flag: frozenset[str], left: list[KnobStatus]
+    knob: Knob, types: Mapping[str, str | None], unknown_as_flag: Mapping[str, str], left: list[KnobStatus]
 ) -> Knob | None:
     """The knob under the name and in the lane that this jaxlib has for it; None if it has none."""
     if knob.carrier != "xla_flag":
@@ -151,8 +161,7 @@ def _as_known(
         if not as_option and not as_flag:
             continue
         if not as_flag:
-            reason = "this jaxlib takes it as a compile option only: an env-file can't carry it"
-            left.append(KnobStatus(name=knob.name, status="unsupported", reason=reason))
+            left.append(KnobStatus(name=knob.name, status="unsupported", reason=unknown_as_flag[name]))
             return None
         if name != knob.name:
             left.append(KnobStatus(name=knob.name, status="renamed", reason=f"this jaxlib calls it {name}"))

@@ -162,7 +162,8 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
     now_requests, now_hits = session.events.here()
     executable = compiled.runtime_executable()
     hlo = canonical_hlo(executable)
-    code, covers = code_of(executable, session.platform, hlo=hlo)
+    cached = now_hits > hits
+    code, covers = code_of(executable, session.platform, hlo=hlo, cached=cached)
     result = Compiled(
         id="",
         program=program_of(item.lowered, session.state.placement()),
@@ -172,7 +173,7 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
         compile_s=seconds,
         peak_bytes=_peak_bytes(compiled),
         collectives=collectives_in("\n".join(hlo)),
-        cache_hit=now_hits > hits if now_requests > requests else None,
+        cache_hit=cached if now_requests > requests else None,
     )
     candidate = Candidate(
         item.plan.key, item.jitted, compiled, session.step.bind(item.jitted), item.plan.jax_config, result

@@ -48,22 +48,25 @@ def program_of(lowered: jax.stages.Lowered, placement: Iterable[str]) -> str:
     return digest([lowered.as_text(), *args, "->", *outs, "@", *placement])
 
 
-def code_of(executable: Any, platform: str, *, hlo: Iterable[str]) -> tuple[str, Literal["hlo", "hlo+codegen"]]:
+def code_of(
+    executable: Any, platform: str, *, hlo: Iterable[str], cached: bool
+) -> tuple[str, Literal["hlo", "hlo+codegen"]]:
     """Hash of what the compiler made of a program (`hlo`: its modules' canonical texts), and what the hash covers.
 
-    Always the canonical optimised HLO. On the CPU also the machine code, read from the serialised executable: object
-    files without symbol tables and debug sections, in sorted order (they are generated in parallel), and the target
-    machine. What differs between two equal compiles (module ids, options, source locations) is left out. "hlo": some
-    or all of the code is not in the hash. On a GPU it is compressed inside the executable; on the CPU, kernels that
-    XLA doesn't generate twice alike are left out.
+    The first 16 digits stand for the canonical optimised HLO. On the CPU the other 16 stand for the machine code, read
+    from the serialised executable: object files without symbol tables and debug sections, in sorted order (they are
+    generated in parallel), and the target machine. What differs between two equal compiles (module ids, options, source
+    locations) is left out. "hlo": code is missing from the hash. On a GPU it is compressed inside the executable; an
+    executable that came from the persistent cache (`cached`) no longer holds it; and kernels that XLA doesn't generate
+    twice alike are left out.
 
     Equal hashes don't mean equal speed: library calls inside a fusion and run-time settings leave no trace here.
     """
-    texts = [without_name(text) for text in hlo]
+    front = digest(without_name(text) for text in hlo)[:16]
     code = machine_code(executable.serialize()) if platform == "cpu" and sys.platform == "linux" else None
-    if code is None:
-        return digest(texts), "hlo"
-    return digest([*texts, *code.objects, *code.target]), "hlo+codegen" if code.whole else "hlo"
+    if code is None or (cached and not code.objects):
+        return front + 16 * "0", "hlo"
+    return front + digest([*code.objects, *code.target])[:16], "hlo+codegen" if code.whole else "hlo"
 
 
 @dataclass(frozen=True)
