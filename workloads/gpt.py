@@ -1,8 +1,8 @@
 """Training step of a decoder-only transformer: scan over layers with rematerialisation, bfloat16 compute, Adam.
 
-Parameters and optimiser state are float32 and donated. On a GPU it has the size of GPT-2 small (12 layers, 768 wide, 124
-million parameters, 16 sequences of 1024 tokens). The tokens come from a noisy arithmetic rule, so there is something
-to learn and the loss falls.
+Parameters and optimiser state are float32 and donated. On a GPU it has the size of GPT-2 small (12 layers, 768 wide,
+124 million parameters, 16 sequences of 1024 tokens). The tokens come from a noisy arithmetic rule, so there is
+something to learn and the loss falls.
 """
 
 from __future__ import annotations
@@ -84,9 +84,7 @@ def loss_of(params: Params, tokens: jax.Array, heads: int) -> jax.Array:
 
     x = low["tokens"][tokens[:, :-1]] + low["places"]
     x, _ = jax.lax.scan(block, x, low["layers"])
-    logits = jnp.einsum(
-        "bld,vd->blv", normalise(x, low["norm"]), low["tokens"], preferred_element_type=jnp.float32
-    )
+    logits = jnp.einsum("bld,vd->blv", normalise(x, low["norm"]), low["tokens"], preferred_element_type=jnp.float32)
     wanted = jnp.take_along_axis(logits, tokens[:, 1:, None], axis=-1)[..., 0]
     return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - wanted)
 
@@ -124,9 +122,7 @@ def sequences(key: jax.Array, size: Size) -> jax.Array:
 def build(*, layers: int | None = None, batch: int | None = None, length: int | None = None) -> dict[str, Any]:
     """The jitted step with its first arguments; work is counted in tokens."""
     size = SIZES.get(jax.default_backend(), SIZES["cpu"])
-    size = size._replace(
-        layers=layers or size.layers, batch=batch or size.batch, length=length or size.length
-    )
+    size = size._replace(layers=layers or size.layers, batch=batch or size.batch, length=length or size.length)
     params_key, data_key = jax.random.split(jax.random.key(0))
     params = jax.jit(partial(initial, size=size))(params_key)
     first, second = jax.tree.map(jnp.zeros_like, (params, params))

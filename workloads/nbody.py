@@ -36,9 +36,7 @@ def acceleration(pos: jax.Array, mass: jax.Array) -> jax.Array:
     return jnp.sum(offset * (mass[None, :] * inverse**3)[:, :, None], axis=1)
 
 
-def step(
-    pos: jax.Array, vel: jax.Array, acc: jax.Array, mass: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def step(pos: jax.Array, vel: jax.Array, acc: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Half a kick, a drift, half a kick."""
     vel = vel + 0.5 * TIME_STEP * acc
     pos = pos + TIME_STEP * vel

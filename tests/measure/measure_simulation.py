@@ -1,6 +1,7 @@
-"""The simulations whose numbers stand in tuner/measure/README.md: ``PYTHONPATH=. python tests/measure/measure_simulation.py``.
+"""The simulations whose numbers stand in tuner/measure/README.md.
 
-Larger than what the tests run, so that the last digit means something: one to two minutes on one core.
+Run ``PYTHONPATH=. python tests/measure/measure_simulation.py`` from the repository's root. They are larger than what
+the tests run, so that the last digit means something: one to two minutes on one core.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ from measure_samples import noise
 
 from tuner.measure import (
     Verdict,
-    affordable_rounds,
-    blocks_in_round,
     confirm,
     control_noise,
     estimate,
@@ -186,12 +184,3 @@ def test_the_planned_rounds_give_the_wanted_interval() -> None:
 def test_an_interval_that_no_number_of_rounds_gives_is_refused() -> None:
     with pytest.raises(ValueError, match="averaged down"):
         rounds_for(1.0, 1e-9)
-
-
-def test_a_budget_pays_for_whole_rounds() -> None:
-    assert blocks_in_round(0) == 0
-    assert blocks_in_round(16) == 21
-    assert affordable_rounds(21 * 0.5 * 3.9, 16, block_s=0.5) == 3
-    assert affordable_rounds(-1.0, 16, block_s=0.5) == 0
-    with pytest.raises(ValueError, match="no time"):
-        affordable_rounds(10.0, 16, block_s=0.0)

@@ -54,6 +54,13 @@ def test_an_effect_on_the_wrong_side_has_less_evidence_still() -> None:
     assert (log_evidence(x - 0.3) <= log_evidence(x)).all()
 
 
+def test_what_was_certain_once_stays_certain() -> None:
+    """Later rounds don't change what earlier ones said, so the largest evidence so far never falls."""
+    x = noise(np.random.default_rng(19), (100, 30), "stalls") + 0.5
+    paths = np.array([log_evidence(x[:, :n]) for n in range(4, 31)])
+    assert (np.diff(paths, axis=0) >= -1e-9).all()
+
+
 def test_evidence_depends_on_the_effect_in_units_of_the_noise_alone() -> None:
     x = noise(np.random.default_rng(3), (50, 20), "t3") + 0.5
     assert log_evidence(x) == pytest.approx(log_evidence(1000 * x), abs=1e-6)
@@ -84,10 +91,18 @@ def test_a_hopeless_arm_leaves_after_a_handful_of_rounds() -> None:
 
 
 def test_one_stall_does_not_save_a_slow_arm() -> None:
+    """Whenever the faster arm stalls, even in the first round; a plain t test would be blind for long."""
     rng = np.random.default_rng(6)
-    table = np.stack([0.002 * rng.standard_normal(16), -0.02 + 0.002 * rng.standard_normal(16)])
-    table[0, 9] -= 0.5  # the faster arm stalls once
-    assert race(rows(table)).dropped.keys() == {"a1"}
+    table = np.stack([0.002 * rng.standard_normal(12), -0.02 + 0.002 * rng.standard_normal(12)])
+    for stalled in range(12):
+        now = table.copy()
+        now[0, stalled] -= 0.5
+        assert race(rows(now)).dropped.keys() == {"a1"}
+
+
+def test_fewer_than_four_rounds_are_no_evidence() -> None:
+    assert log_evidence(np.ones((1, 3)), min_rounds=1)[0] == -math.inf
+    assert log_evidence(np.ones((1, 4)), min_rounds=1)[0] > 0
 
 
 def test_noise_of_the_shared_control_does_not_hide_a_difference() -> None:

@@ -205,4 +205,4 @@ def test_best_json_tells_settings_and_compile_options(tune_on):
     outcome = tune_on(FakeMachine(effects={GOOD: -0.05}))
     best = json.loads(Path(outcome.files["json"]).read_text())
     assert best["settings"] == {"xla_good": "true"}
-    assert best["compiler_options"] == {"xla_good": True}
+    assert best["options"]["compiler_options"] == {"xla_good": True}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from worker_driver import Worker
 
@@ -34,7 +38,7 @@ def build(loop=False):
             h, sums = jax.lax.scan(cell, h, x)
         else:
             h, sums = cell(h, x[0])
-        return (w * 0.999 + (x.T * x.T).mean() * 1e-3, h), sums
+        return (w * 0.999 + (x.T * x.T).mean() * 1e-3, h), sums, x[:, :4] @ x[:4, :8]
     step = jax.jit(step, donate_argnums=0)
     return step, ((jnp.ones(n), jnp.zeros(n)), jnp.linspace(-1, 1, 8 * n).reshape(8, n))
 """
@@ -178,6 +182,36 @@ def test_the_persistent_cache_is_reported_and_what_comes_out_of_it_is_told_by_it
         assert a.code_covers == ("hlo" if hit else "hlo+codegen")
         assert a.code[:16] == b.code[:16] == control.code[:16]
         assert (a.code == control.code) is not hit
+
+
+PRODUCTION = """
+import jax
+hits = []
+jax.monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("/cache_hits") else None)
+import workload
+step, args = workload.build()
+hits.clear()
+jax.block_until_ready(step(*args))
+print("hits", len(hits))
+"""
+
+
+def test_production_code_finds_what_the_worker_left_in_the_persistent_cache(start_worker, tmp_path) -> None:
+    """The module's name, its source lines and its donation are those of the workload, not of our wrapper."""
+    cache = tmp_path / "cache"
+    env = {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
+        "JAX_PLATFORMS": "cpu",
+    }
+    worker = start_worker(env)
+    worker.loaded(SOURCE)
+    results(worker, Variant(id="control"))
+    assert worker.close() == 0
+    command = [sys.executable, "-c", PRODUCTION]
+    done = subprocess.run(command, cwd=worker.folder, env=os.environ | env, capture_output=True, text=True)
+    assert done.stdout.strip() == "hits 1", done.stderr
 
 
 def test_a_program_whose_code_is_never_twice_alike_is_told_by_its_hlo(start_worker) -> None:

@@ -152,10 +152,14 @@ class _Raw:
 
     def __init__(self, file: SpaceFile, table: Table, index: int, entry: dict[str, Any], faults: Faults) -> None:
         self.file, self.table, self.index, self.entry, self.faults = file, table, index, dict(entry), faults
-        self.sound = True
+        self.faulty: set[str] = set()
+
+    @property
+    def sound(self) -> bool:
+        return not self.faulty
 
     def fault(self, key: str, what: str) -> None:
-        self.sound = False
+        self.faulty.add(key)
         head = _title(self.table, self.index, self.entry.get("name"))
         head = f'{head}, key "{key}"' if key else head
         where = self.file.place(self.table, self.index, key.partition(".")[0])
@@ -164,14 +168,14 @@ class _Raw:
     def convert(self, kind: type[D]) -> D | None:
         """The entry as a `kind`, or None after its faults were noted."""
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
-        for key in self.entry.keys() - fields.keys():
-            self.fault(key, f"unknown{did_you_mean(key, fields)}")
+        hints = {key: did_you_mean(key, fields) for key in self.entry if key not in fields}
+        for key, hint in hints.items():
+            self.fault(key, f"unknown{hint}")
         for name, field in fields.items():
-            if name not in self.entry:
-                if field.required:
-                    self.fault(name, "missing")
-                continue
-            self._check(name, field.type, self.entry[name])
+            if name in self.entry and name not in self.faulty:
+                self._check(name, field.type, self.entry[name])
+            elif field.required and name not in self.entry and not any(f'"{name}"' in h for h in hints.values()):
+                self.fault(name, "missing")
         if not self.sound:
             return None
         return msgspec.convert(self.entry, kind)

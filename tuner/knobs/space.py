@@ -106,9 +106,9 @@ def _open(space: str) -> tuple[str, SpaceFile]:
     """The name and text of a space."""
     path = SHIPPED / f"{space}.toml" if space in shipped_spaces() else Path(space)
     if not path.is_file():
-        known = [*shipped_spaces(), *(p.name for p in path.parent.glob("*.toml") if path.parent.is_dir())]
+        known = [*shipped_spaces(), *(p.name for p in path.parent.glob("*.toml"))]
         raise SpaceError(
-            f"no search space of this name, and no file{did_you_mean(space, known)}",
+            f"no search space of this name, and no file{did_you_mean(path.name, known)}",
             where=space,
             next=f"name one of {', '.join(shipped_spaces())}, or a TOML file",
         )

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tuner.measure.minimise import allowed_loss, next_drops, not_inferior, smallest_not_inferior
     from tuner.measure.noise import ControlNoise, control_noise, resolution, rounds_for, steady_after, steps_per_block
     from tuner.measure.numerics import judge, tolerances
-    from tuner.measure.plan import affordable_rounds, blocks_in_round
     from tuner.measure.racing import RaceState, race
     from tuner.measure.ratios import log_ratios, schedule
     from tuner.measure.types import Estimate, Gains, Tolerance, Verdict
@@ -30,9 +29,7 @@ __all__ = [
     "RaceState",
     "Tolerance",
     "Verdict",
-    "affordable_rounds",
     "allowed_loss",
-    "blocks_in_round",
     "combine",
     "confirm",
     "control_noise",
@@ -61,9 +58,7 @@ _HOMES = {
     "RaceState": "racing",
     "Tolerance": "types",
     "Verdict": "types",
-    "affordable_rounds": "plan",
     "allowed_loss": "minimise",
-    "blocks_in_round": "plan",
     "combine": "estimates",
     "confirm": "confirmation",
     "control_noise": "noise",

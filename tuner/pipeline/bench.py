@@ -75,9 +75,7 @@ class Bench:
         self.control: Compiled = result
         self.fingerprint = fingerprint(result.code, result.code_covers, self.config, self.run.space)
         self.run.emit(
-            CandidateCompiled(
-                session=self.name, config=self.config, compiled=result, fingerprint=self.fingerprint
-            )
+            CandidateCompiled(session=self.name, config=self.config, compiled=result, fingerprint=self.fingerprint)
         )
 
     def close(self) -> None:
@@ -136,13 +134,9 @@ class Bench:
             return None
         return Failure(kind=FailureClass.WRONG_RESULT, phase="numerics", message=reason)
 
-    def numerics(
-        self, handle: str, *, steps: int, save: bool = False, nudge: bool = False
-    ) -> NumericsReply | Failure:
+    def numerics(self, handle: str, *, steps: int, save: bool = False, nudge: bool = False) -> NumericsReply | Failure:
         """Raw comparison with the reference, or its saving; for building the null set."""
-        return self.session.numerics(
-            handle, steps=steps, reference=self.run.folder.reference, save=save, nudge=nudge
-        )
+        return self.session.numerics(handle, steps=steps, reference=self.run.folder.reference, save=save, nudge=nudge)
 
     def round(self, stage: str, handles: Sequence[str], *, steps: int) -> tuple[dict[str, float], dict[str, Failure]]:
         """One round: every handle once, in random order, between about √m control blocks.
@@ -246,9 +240,7 @@ class Benches:
             order = (home, other) if index % 2 == 0 else (other, home)
             blocks = {bench: bench.block(CONTROL, steps=steps) for bench in order}
             for bench in order:
-                self.run.emit(
-                    RoundTimed(session=bench.name, stage="offset", control=CONTROL, blocks=(blocks[bench],))
-                )
+                self.run.emit(RoundTimed(session=bench.name, stage="offset", control=CONTROL, blocks=(blocks[bench],)))
             if index >= _OFFSET_WARM_UP:
                 gains_home.append(_log_time(blocks[home]))
                 gains_other.append(_log_time(blocks[other]))

@@ -82,7 +82,9 @@ class _Confirmation:
             state = confirm(self._ratios(), margin=self.run.margin, looks=_LOOKS)
         verdicts = {c: state.verdicts.get(c.key, Verdict.UNCLEAR) for c in self.measured}
         finalists = tuple(
-            self._finalist(c, state.estimates.get(c.key), verdicts[c]) for c in self.measured if self.pairs[c] or c in self.failures
+            self._finalist(c, state.estimates.get(c.key), verdicts[c])
+            for c in self.measured
+            if self.pairs[c] or c in self.failures
         )
         return self._record(finalists)
 
@@ -279,9 +281,7 @@ class _Confirmation:
         return rows
 
     def _logged(self, session: Session, block: Block) -> None:
-        self.run.emit(
-            RoundTimed(session=session.launch.log.stem, stage="confirm", control=CONTROL, blocks=(block,))
-        )
+        self.run.emit(RoundTimed(session=session.launch.log.stem, stage="confirm", control=CONTROL, blocks=(block,)))
 
     def _charge(self, config: Config, failure: Failure) -> None:
         """A finalist that fails is out; a default that fails in a fresh process ends the run."""

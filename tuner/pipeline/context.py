@@ -14,8 +14,8 @@ from tuner.measure import Estimate
 from tuner.pipeline.budget import Budget
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.workload_file import WorkloadFile
-from tuner.report.listener import Listener, Status
 from tuner.protocol.messages import Loaded
+from tuner.report.listener import Listener, Status
 from tuner.session import Deadlines, SessionFactory
 from tuner.store.events import (
     AnyEvent,
@@ -30,8 +30,8 @@ from tuner.store.events import (
 from tuner.store.folder import RunFolder
 from tuner.store.index import Index
 from tuner.store.log import EventLog
-from tuner.store.study import StudyMirror
 from tuner.store.records import BaselineRecord, ProbeRecord, ScreenRecord, StageRecord
+from tuner.store.study import StudyMirror
 
 __all__ = ["Run"]
 
@@ -211,7 +211,9 @@ class Run:
             return True
         step = self.record("baseline", BaselineRecord).peak_bytes or 0
         # The step's own peak counts its arguments once; the runtime and its libraries take about a gigabyte more.
-        return sessions * (max(step, loaded.input_bytes) + loaded.input_bytes + 2**30) < 0.9 * loaded.device_memory_bytes
+        return (
+            sessions * (max(step, loaded.input_bytes) + loaded.input_bytes + 2**30) < 0.9 * loaded.device_memory_bytes
+        )
 
     @property
     def margin(self) -> float:

@@ -245,7 +245,9 @@ class _Batch:
 
     def _one_by_one(self, failure: Failure) -> None:
         """The session died and took the batch along: try each config alone, so that the guilty one is named."""
-        self.run.notice(f"a session ended while {self.plan.stage} ran ({failure.message}); finding out which setting did it")
+        self.run.notice(
+            f"a session ended while {self.plan.stage} ran ({failure.message}); finding out which setting did it"
+        )
         for config in self._unfinished():
             try:
                 self._attempt(self.benches.at(self.environment), [config])

@@ -20,9 +20,7 @@ def emitted(run: Run, config: Config) -> dict[str, str | None]:
     return environment(run.held.join(config), run.space, run.inherited)
 
 
-def launch(
-    run: Run, name: str, *, role: Role, config: Config, env: Mapping[str, str | None] | None = None
-) -> Launch:
+def launch(run: Run, name: str, *, role: Role, config: Config, env: Mapping[str, str | None] | None = None) -> Launch:
     """A launch of the run's workload under `config`, rendered wholly as environment.
 
     No session reads or writes a compilation cache it inherited: a trial would load another one's kernels. `env`

@@ -59,8 +59,9 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
         if not resolved:
             reduced = _leanest_plausible(losses, core, allowed)
         for name in sorted(core.names - reduced.names):
-            dropped[name] = f"without {'it' if len(core) - len(reduced) == 1 else 'these'} the gain changes by " + _percent(
-                losses[reduced]
+            dropped[name] = (
+                f"without {'it' if len(core) - len(reduced) == 1 else 'these'} the gain changes by "
+                + _percent(losses[reduced])
             )
     measured = _as_measured(run, benches, reduced, seconds / 8) or winner
     return MinimiseRecord(
@@ -163,7 +164,11 @@ def _as_measured(run: Run, benches: Benches, config: Config, seconds: float) -> 
     for trial in evaluate(run, benches, [config], plan):
         if trial.estimate is not None:
             return Measured(
-                config=config, estimate=trial.estimate, fingerprint=trial.fingerprint, trial=trial.number, label=trial.label
+                config=config,
+                estimate=trial.estimate,
+                fingerprint=trial.fingerprint,
+                trial=trial.number,
+                label=trial.label,
             )
     return None
 
@@ -174,9 +179,7 @@ def _leanest_plausible(losses: Mapping[Config, Estimate], full: Config, allowed:
     return min(plausible, key=lambda c: (len(c), -losses[c].gain), default=full)
 
 
-def _runner_up(
-    winner: Measured, reduced: Config, best: Sequence[Measured], *, resolved: bool
-) -> Measured | None:
+def _runner_up(winner: Measured, reduced: Config, best: Sequence[Measured], *, resolved: bool) -> Measured | None:
     """The second finalist: the full winner if it could not be told from the reduced one at this noise, else the next
     best program whose interval reaches the winner's estimate."""
     if not resolved and reduced != winner.config:
@@ -190,4 +193,3 @@ def _runner_up(
 def _percent(change: Estimate) -> str:
     low, mid, high = (100 * math.expm1(x) for x in (change.low, change.gain, change.high))
     return f"{mid:+.2f} % ({low:+.2f} to {high:+.2f})"
-

@@ -60,7 +60,7 @@ def opened(
         store = open_store(options.store)
         identity = run_identity(
             options.workload,
-            spaces={name: space.digest for name in (space.name,)},
+            spaces={space.name: space.digest},
             options=_meaning(options),
             interpreter=read_interpreter(options.python),
             devices=devices,

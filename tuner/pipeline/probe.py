@@ -96,7 +96,9 @@ def _refuse_overwritten_flags(run: Run, loaded: Loaded) -> None:
             next="take the assignment out and set XLA_FLAGS in the environment; tune keeps inherited flags",
         )
     for name in loaded.environ_changed:
-        run.notice(f"the workload changes {name} itself when it is imported; what production inherits there is overwritten")
+        run.notice(
+            f"the workload changes {name} itself when it is imported; what production inherits there is overwritten"
+        )
 
 
 def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
@@ -147,7 +149,9 @@ def _unknown_as_flag(run: Run, knobs: Sequence[Knob]) -> dict[str, str]:
             refused[named[0]] = f"XLA_FLAGS refuses the value {asked[named[0]]!r}"
             continue
         unknown = named if failure.kind is FailureClass.UNSUPPORTED else []
-        return refused | dict.fromkeys(unknown, "this jaxlib takes it as a compile option only: an env-file can't carry it")
+        return refused | dict.fromkeys(
+            unknown, "this jaxlib takes it as a compile option only: an env-file can't carry it"
+        )
 
 
 def _as_known(

@@ -41,7 +41,7 @@ class Sampler:
         return TPESampler(seed=self._seed + salt, multivariate=True, constant_liar=True, n_startup_trials=0)
 
     def learn(self, trials: Iterable[TrialFinished]) -> None:
-        """Add trials that were measured elsewhere (screening flips, presets, an interrupted run): the newest `_HISTORY`."""
+        """Add trials that were measured elsewhere (screening flips, an interrupted run): the newest `_HISTORY`."""
         known = [t for t in trials if t.config.names <= self._knobs.keys() and self._expressible(t.config)]
         for trial in known[-_HISTORY:]:
             if trial.config in self._asked:

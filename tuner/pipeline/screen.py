@@ -104,9 +104,7 @@ def _sort_out(
     return live, left
 
 
-def _why_it_leaves(
-    trial: TrialFinished, control: TrialFinished, programs: Mapping[str, str]
-) -> tuple[str, str] | None:
+def _why_it_leaves(trial: TrialFinished, control: TrialFinished, programs: Mapping[str, str]) -> tuple[str, str] | None:
     if trial.failure is not None:
         wrong = trial.failure.kind is FailureClass.WRONG_RESULT
         return ("wrong" if wrong else "failed", f"{trial.failure.kind}: {trial.failure.message}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
@@ -13,86 +14,128 @@ from tuner.protocol.failure import FailureClass
 from tuner.worker.failures import Refused
 from tuner.worker.step import Inputs
 
-__all__ = ["Carry", "counted", "detected", "paired", "run"]
+__all__ = ["WHOLE", "Carry", "counted", "detected", "paired", "run"]
+
+WHOLE = -1
+"""In place of an output's position: the output as a whole."""
+
+_Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Carry:
-    """`whole`: the output is the new first argument. `prefix`: the first `count` outputs are the new first `count`
-    arguments. `leaves`: single leaves, as `pairs` (input leaf, output leaf) says; `pairs` is filled for every kind."""
+    """`moves`: (argument, output) positions that are replaced as they are. `pairs`: the same by (input leaf, output
+    leaf); without moves, single leaves are replaced."""
 
-    kind: Literal["none", "whole", "prefix", "leaves"]
-    count: int = 0
+    moves: tuple[tuple[int, int], ...] = ()
     pairs: tuple[tuple[int, int], ...] = ()
 
 
-def detected(args: tuple[Any, ...], out: Any) -> Carry:
-    """By tree, shape and dtype: the output that looks like the first argument, else the longest run of leading outputs
-    that look like the leading arguments. `args` (static ones None) and `out` hold anything with shape and dtype."""
-    if args and _leaves(args[0]) and _alike(args[0], out):
-        return Carry("whole", 1, _identity(_leaves(out)))
-    return _prefix(args, out, _common(args, out))
+def detected(args: tuple[Any, ...], out: Any, *, donated: Collection[int] = ()) -> Carry:
+    """By tree, shape and dtype: the output as a whole if it looks like the first argument, else as many leading
+    arguments as leading outputs look like; else each argument that is donated (its leaves are among `donated`) and
+    looks like an output. A gradient looks like its parameters too: other places count with donation only.
+
+    `args` (static ones None) and `out` hold anything with shape and dtype. Arguments without leaves are passed over.
+    """
+    if args and _alike(args[0], out):
+        return _carry(args, out, [(0, WHOLE)])
+    elements, starts = _elements(out), _starts(args)
+    moves: list[tuple[int, int]] = []
+    place = 0
+    for i, arg in enumerate(args):
+        fits = place < len(elements) and _alike(arg, elements[place])
+        if not fits and starts[i + 1] > starts[i]:
+            break
+        if fits:
+            moves.append((i, place))
+            place += 1
+    if not _carry(args, out, moves).pairs:
+        moves = []
+        for i, arg in enumerate(args):
+            if all(leaf in donated for leaf in range(starts[i], starts[i + 1])):
+                free = (
+                    j for j, element in enumerate(elements) if _alike(arg, element) and all(j != k for _, k in moves)
+                )
+                moves += [(i, j) for j in free][:1]
+    return _carry(args, out, moves)
 
 
 def counted(args: tuple[Any, ...], out: Any, count: int) -> Carry:
-    """The workload says how many leading arguments are replaced. Raises Refused(WORKLOAD) if the outputs don't fit."""
+    """The workload says how many leading arguments are replaced by as many leading outputs. Raises Refused(WORKLOAD)
+    if these don't fit."""
     if count == 1 and args and _alike(args[0], out):
-        return Carry("whole", 1, _identity(_leaves(out)))
-    if count > _common(args, out):
+        return _carry(args, out, [(0, WHOLE)])
+    elements = _elements(out)
+    if count > min(len(args), len(elements)) or not all(map(_alike, args[:count], elements[:count])):
         raise Refused(
             FailureClass.WORKLOAD,
             f"carry={count}, but the first {count} outputs don't have the shapes and dtypes of the arguments",
         )
-    return _prefix(args, out, count)
+    return _carry(args, out, [(i, i) for i in range(count)])
 
 
 def paired(args: tuple[Any, ...], out: Any, pairs: Sequence[tuple[int, int]]) -> Carry:
-    """Leaf by leaf, as seen in a running script; as a whole or prefix where that says the same."""
+    """Leaf by leaf, as seen in a running script; by whole arguments where that says the same."""
     wanted = tuple(sorted(pairs))
-    if args and _alike(args[0], out) and wanted == _identity(_leaves(out)):
-        return Carry("whole", 1, wanted)
-    for count in range(1, _common(args, out) + 1):
-        if (prefix := _prefix(args, out, count)).pairs == wanted:
-            return prefix
-    return Carry("leaves", 0, wanted) if wanted else Carry("none")
+    sources, targets = _starts(args), _starts(_elements(out))
+    moves = [(0, WHOLE)] if args and _alike(args[0], out) else []
+    if not moves:
+        places = {start: j for j, start in enumerate(targets[:-1]) if targets[j + 1] > start}
+        first = dict(wanted)
+        for i, start in enumerate(sources[:-1]):
+            j = places.get(first.get(start, -1)) if sources[i + 1] > start else None
+            if j is not None and _alike(args[i], out[j]):
+                moves.append((i, j))
+    found = _carry(args, out, moves)
+    return found if found.pairs == wanted else Carry((), wanted)
 
 
 def run(
     carry: Carry,
     function: Callable[..., Any],
     *,
-    call: tuple[tuple[Any, ...], dict[str, Any]],
+    call: _Call,
     steps: int,
     inputs: Inputs,
     fresh: Callable[[], Sequence[tuple[int, Any]]] | None = None,
-) -> tuple[Any, tuple[tuple[Any, ...], dict[str, Any]]]:
+) -> tuple[Any, _Call]:
     """Enqueue `steps` steps from `call` (args, kwargs); returns the last output and the arguments of the next call.
 
     `fresh` gives (leaf, array) pairs to put in before each step: inputs that the step donates without giving them back.
-    The loops are bare because what they cost is timed: no tree operation where a whole argument is carried.
     """
-    out: Any = None
-    if fresh is not None or carry.kind == "leaves":
+    if fresh is not None or (carry.pairs and not carry.moves):
         return _run_leaves(carry, function, inputs.leaves(*call), steps, inputs, fresh)
-    args, kwargs = call
-    if carry.kind == "none":
-        for _ in repeat(None, steps):
-            out = function(*args, **kwargs)
-        return out, call
+    args, kwargs = [*call[0]], call[1]
     del call  # so that a state that is not donated dies with the step that replaces it, as in a training loop
-    if carry.kind == "whole":
-        out, rest = args[0], args[1:]
-        del args
-        for _ in repeat(None, steps):
-            out = function(out, *rest, **kwargs)
-        return out, ((out, *rest), kwargs)
-    count = carry.count
-    head, rest = args[:count], args[count:]
-    del args
-    for _ in repeat(None, steps):
-        out = function(*head, *rest, **kwargs)
-        head = out[:count]
-    return out, ((*head, *rest), kwargs)
+    bound = functools.partial(function, **kwargs) if kwargs else function
+    out, after = _loop(len(args), carry.moves)(bound, steps, args)
+    return out, (after, kwargs)
+
+
+@functools.cache
+def _loop(count: int, moves: tuple[tuple[int, int], ...]) -> Callable[..., Any]:
+    """A loop that calls a function of `count` arguments and makes the moves after each call.
+
+    What the loop costs is timed with the step, and unpacking argument lists costs about 2 µs a step: so it is written
+    out for this number of arguments, as a user would write it. It empties `args`: see `run`.
+    """
+    names = [f"a{i}" for i in range(count)]
+    taken = "".join(f"{name}, " for name in names)
+    lines = [
+        "def loop(function, steps, args):",
+        f"    {taken} = args" if count else "    pass",
+        "    args.clear()",
+        "    out = None",
+        "    for _ in repeat(None, steps):",
+        f"        out = function({taken})",
+        *(f"        a{i} = out" if j == WHOLE else f"        a{i} = out[{j}]" for i, j in moves),
+        f"    return out, ({taken})",
+    ]
+    space: dict[str, Any] = {"repeat": repeat}
+    exec("\n".join(lines), space)
+    loop: Callable[..., Any] = space["loop"]
+    return loop
 
 
 def _run_leaves(
@@ -102,7 +145,7 @@ def _run_leaves(
     steps: int,
     inputs: Inputs,
     fresh: Callable[[], Sequence[tuple[int, Any]]] | None,
-) -> tuple[Any, tuple[tuple[Any, ...], dict[str, Any]]]:
+) -> tuple[Any, _Call]:
     out: Any = None
     for _ in repeat(None, steps):
         for position, array in fresh() if fresh is not None else ():
@@ -115,37 +158,35 @@ def _run_leaves(
     return out, inputs.call(leaves)
 
 
-def _prefix(args: tuple[Any, ...], out: Any, count: int) -> Carry:
-    leaves = _leaves(args[:count])
-    return Carry("prefix", count, _identity(leaves)) if leaves else Carry("none")
+def _carry(args: tuple[Any, ...], out: Any, moves: Sequence[tuple[int, int]]) -> Carry:
+    sources, targets = _starts(args), _starts(_elements(out))
+    pairs = []
+    for i, j in moves:
+        start = 0 if j == WHOLE else targets[j]
+        pairs += [(sources[i] + k, start + k) for k in range(sources[i + 1] - sources[i])]
+    full = tuple((i, j) for i, j in moves if sources[i + 1] > sources[i])
+    return Carry(full, tuple(pairs))
 
 
-def _common(args: tuple[Any, ...], out: Any) -> int:
-    """How many leading outputs look like the leading arguments."""
-    if not isinstance(out, (tuple, list)):
-        return 0
-    count = 0
-    for arg, result in zip(args, out, strict=False):
-        if not _alike(arg, result):
-            break
-        count += 1
-    return count
+def _starts(trees: Sequence[Any]) -> list[int]:
+    """Position of each tree's first leaf among the leaves of all, and the number of all."""
+    starts = [0]
+    for tree in trees:
+        starts.append(starts[-1] + len(jax.tree.leaves(tree)))
+    return starts
+
+
+def _elements(out: Any) -> Sequence[Any]:
+    return out if isinstance(out, (tuple, list)) else ()
 
 
 def _alike(one: Any, other: Any) -> bool:
+    """Equal trees, shapes and dtypes."""
     trees: list[Any] = [jax.tree.structure(one), jax.tree.structure(other)]
     leaves, others = jax.tree.leaves(one), jax.tree.leaves(other)
-    return trees[0] == trees[1] and all(_aval(a) == _aval(b) for a, b in zip(leaves, others, strict=True))
+    return bool(trees[0] == trees[1]) and all(_aval(a) == _aval(b) for a, b in zip(leaves, others, strict=True))
 
 
 def _aval(leaf: Any) -> tuple[Any, ...]:
     aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
     return tuple(aval.shape), aval.dtype
-
-
-def _leaves(tree: Any) -> int:
-    return len(jax.tree.leaves(tree))
-
-
-def _identity(count: int) -> tuple[tuple[int, int], ...]:
-    return tuple((i, i) for i in range(count))

@@ -60,7 +60,9 @@ def open_build(returned: Any) -> Opened:
 
     def threading(step: Step, out: Any) -> carry.Carry:
         args = step.inputs.arguments(step.args)
-        return carry.detected(args, out) if workload.carry is None else carry.counted(args, out, workload.carry)
+        if workload.carry is not None:
+            return carry.counted(args, out, workload.carry)
+        return carry.detected(args, out, donated=step.donated())
 
     return _open(workload, threading)
 
@@ -73,7 +75,7 @@ def open_call(
 
     def threading(step: Step, out: Any) -> carry.Carry:
         arguments = step.inputs.arguments(step.args)
-        return carry.paired(arguments, out, seen) if seen else carry.detected(arguments, out)
+        return carry.paired(arguments, out, seen) if seen else carry.detected(arguments, out, donated=step.donated())
 
     return _open(Workload(function, args, kwargs), threading)
 

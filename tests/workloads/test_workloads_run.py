@@ -1,0 +1,70 @@
+"""The example workloads: each builds, steps, threads its state and gives back what it donates."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKLOADS = Path(__file__).parents[2] / "workloads"
+FILES = sorted(path for path in WORKLOADS.glob("*.py"))
+
+# Runs in a process of its own: the tests' process must not import jax.
+CHECK = """
+import runpy, sys
+import jax, numpy as np
+
+build = runpy.run_path(sys.argv[1])["build"]
+
+def steps(made, count):
+    head, rest = made["args"][:made["carry"]], made["args"][made["carry"]:]
+    for _ in range(count):
+        given, out = head, made["step"](*head, *rest)
+        head = out[:made["carry"]]
+        assert all(a.is_deleted() for a in jax.tree.leaves(given)), "the state is donated and its memory used again"
+    assert not any(a.is_deleted() for a in jax.tree.leaves(rest)), "what is not carried is not donated"
+    return out
+
+made = build()
+before = jax.device_get(made["args"])
+assert hasattr(made["step"], "lower"), "the step is jitted"
+assert made["work"] > 0
+out = steps(made, 3)
+state = out[:made["carry"]]
+assert jax.tree.structure(state) == jax.tree.structure(before[:made["carry"]])
+for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(state)):
+    assert (old.shape, old.dtype) == (new.shape, new.dtype)
+for leaf in jax.tree.leaves(out):
+    assert np.isfinite(np.asarray(leaf)).all()
+    assert np.any(np.asarray(leaf) != 0)
+for old, new in zip(before, state):
+    assert any(np.any(a != np.asarray(b)) for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new))), "state moves"
+again = steps(build(), 3)
+assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(out), jax.tree.leaves(again))), "deterministic"
+print("fine")
+"""
+
+
+def test_there_are_workloads() -> None:
+    assert {"gpt", "mlp", "nbody"} <= {path.stem for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_workload_needs_only_jax_and_numpy(path: Path) -> None:
+    """It must run where nothing of ours is installed."""
+    imports = [line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))]
+    imported = {line.split()[1].partition(".")[0] for line in imports}
+    assert imported - set(sys.stdlib_module_names) <= {"jax", "numpy"}
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_workload_steps_on_the_cpu(path: Path) -> None:
+    """Three steps stay finite, move every part of the state, keep its shapes, donate it, and repeat bit for bit."""
+    env = {n: v for n, v in os.environ.items() if not n.startswith(("JAX_", "XLA_"))} | {"JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", CHECK, path], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "fine\n"

@@ -1,0 +1,57 @@
+"""Environment changes around JAX's persistent compilation cache: isolated in search, sealed, loaded in production.
+
+Pure functions; a value of None means that the variable must not be set. All names exist in jax 0.10 to 0.12.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["CACHE_DIR", "isolated", "production", "sealing"]
+
+CACHE_DIR = "JAX_COMPILATION_CACHE_DIR"
+
+# By default JAX points XLA's per-fusion autotune cache into the folder. Up to jax 0.10 that path is hashed into the
+# key, so a folder that moves never hits; from 0.11 on "none" gives the same key as the default. A sealed executable
+# needs no autotune results, and without them a step that misses is tuned afresh, as it would be without the bundle.
+_MOVABLE = {"JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none"}
+
+
+def isolated() -> dict[str, str | None]:
+    """For sessions that measure: no executable and no autotuned kernel comes from, or goes to, an inherited cache.
+
+    The folder is unset as well as the cache switched off, so that a workload that switches it on again finds none.
+    With "expect PGLE" inherited, JAX would compile without command buffers even while the cache is off.
+    """
+    return {
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        CACHE_DIR: None,
+        "JAX_COMPILATION_CACHE_EXPECT_PGLE": None,
+        **_MOVABLE,
+    }
+
+
+def sealing(folder: Path) -> dict[str, str | None]:
+    """For the session that fills `folder`: every module is written, however quickly it compiled, and none is evicted.
+
+    By default JAX keeps only what took a second to compile. A size limit would need the filelock package, and
+    without it JAX writes nothing. "Expect PGLE" would store the step under the key of a compile without command
+    buffers.
+    """
+    return {
+        "JAX_ENABLE_COMPILATION_CACHE": "true",
+        CACHE_DIR: str(folder.absolute()),
+        "JAX_COMPILATION_CACHE_EXPECT_PGLE": None,
+        "JAX_COMPILATION_CACHE_MAX_SIZE": "-1",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        **_MOVABLE,
+    }
+
+
+def production(folder: Path | None = None) -> dict[str, str]:
+    """For programs that load a sealed cache, whose `folder` is given where its place is known.
+
+    The thresholds of `sealing` are not here: they decide what is written, and a hit needs none of them.
+    """
+    return dict(_MOVABLE) if folder is None else {**_MOVABLE, CACHE_DIR: str(folder.absolute())}

@@ -1,0 +1,78 @@
+"""What a bundle says, as data: its manifest, and the settings for programs that read JSON."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tuner.machine.environment import Environment
+from tuner.measure.types import Estimate, Verdict
+from tuner.protocol.messages import OptionValue
+
+__all__ = ["BEST_SCHEMA", "MANIFEST_SCHEMA", "VERSION", "Best", "FileDigest", "Manifest", "Options"]
+
+VERSION = 1
+MANIFEST_SCHEMA = "xla-tuner/bundle"
+BEST_SCHEMA = "xla-tuner/best"
+
+
+class FileDigest(msgspec.Struct, frozen=True, kw_only=True):
+    """A file as it was written: SHA-256 in hex, size in bytes."""
+
+    sha256: str
+    size: int
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole config for one function: ``jax.jit(f, compiler_options=…)``, traced under these jax settings."""
+
+    compiler_options: dict[str, OptionValue] = {}
+    jax_config: dict[str, OptionValue] = {}
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """``manifest.json``: what the bundle is for, what was found, and the digest of every other file by its path.
+
+    `created`: seconds since the epoch. `settings`: what was found, by knob; `held`: what the user fixed for the run.
+    `unset`: variables that must not be set. `inherited`: variables that were set while measuring and that the bundle
+    leaves alone. `estimate`: the confirmed gain, None if none could be computed. `cache`: whether the compiled step is
+    in ``jax_cache``. The writer of the bundle sets `cache` and `files`.
+    """
+
+    schema: str = MANIFEST_SCHEMA
+    v: int = VERSION
+    created: float
+    tuner: str
+    run: str
+    workload: str
+    program: str
+    environment: Environment
+    settings: dict[str, str]
+    held: dict[str, str]
+    env: dict[str, str]
+    unset: tuple[str, ...]
+    inherited: dict[str, str]
+    verdict: Verdict
+    estimate: Estimate | None
+    control_ms: float
+    best_ms: float
+    cache: bool = False
+    notices: tuple[str, ...] = ()
+    files: dict[str, FileDigest] = {}
+
+
+class Best(msgspec.Struct, frozen=True, kw_only=True):
+    """``best.json``: the settings in every form.
+
+    `env`/`unset`: changes to the environment. `options`: the same for one function alone; None if some of the settings
+    only act on a whole process. `workload_knobs`: arguments of the workload's build().
+    """
+
+    schema: str = BEST_SCHEMA
+    v: int = VERSION
+    verdict: Verdict
+    speedup: float | None
+    settings: dict[str, str]
+    env: dict[str, str]
+    unset: tuple[str, ...]
+    options: Options | None
+    workload_knobs: dict[str, OptionValue]

@@ -1,0 +1,198 @@
+"""Writes bundles: each whole or not at all, under the next free number, never changed afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from tuner.errors import TunerError, UsageError
+from tuner.handoff import envfile
+from tuner.handoff.bundle import (
+    CACHE_FOLDER,
+    ENV_FILE,
+    JSON_FILE,
+    MANIFEST_FILE,
+    PROFILE_FILE,
+    SHELL_FILE,
+    Bundle,
+    digest,
+)
+from tuner.handoff.cache import CACHE_DIR, production
+from tuner.handoff.contents import Best, Manifest, Options
+from tuner.handoff.header import header
+from tuner.measure.types import Estimate, Verdict
+from tuner.protocol.messages import OptionValue
+from tuner.store.disk import disk_error
+
+__all__ = ["write_bundle"]
+
+
+def write_bundle(
+    root: Path,
+    manifest: Manifest,
+    *,
+    options: Options | None = None,
+    workload_knobs: Mapping[str, OptionValue] | None = None,
+    profile: bytes | None = None,
+    cache: Path | None = None,
+) -> Bundle:
+    """Write the next numbered bundle under `root` and return it; its folder appears whole or not at all.
+
+    `manifest` holds the environment as it was confirmed; what loading the `cache` needs is added here. `options`: the
+    config as compile options, None if some of it needs a whole process. `cache`: the folder that sealing filled.
+    Raises ValueError if a verdict other than faster comes with settings, UsageError for a variable that no env-file
+    can carry, TunerError if `cache` holds nothing, StoreError if the disk refuses.
+    """
+    if manifest.verdict is not Verdict.FASTER and manifest.settings:
+        raise ValueError(f"a bundle whose verdict is {manifest.verdict.value} must hold the default")
+    entries = {} if cache is None else _entries(cache)
+    env = {**manifest.env, **(production() if entries else {})}
+    manifest = msgspec.structs.replace(manifest, env=env, cache=bool(entries), estimate=_finite(manifest))
+    best = Best(
+        verdict=manifest.verdict,
+        speedup=manifest.estimate.speedup if manifest.estimate else None,
+        settings=manifest.settings,
+        env=env,
+        unset=manifest.unset,
+        options=options,
+        workload_knobs=dict(workload_knobs or {}),
+    )
+    try:
+        env_file: str | None = _env_file(manifest)
+    except UsageError as error:
+        env_file = None
+        manifest = msgspec.structs.replace(
+            manifest, notices=(*manifest.notices, f"no {ENV_FILE}: {error.where}: {error.what}")
+        )
+    try:
+        with _reserved(root) as (folder, final):
+            texts = {ENV_FILE: env_file, SHELL_FILE: _shell_file(manifest, final)}
+            contents = {name: text.encode(errors="surrogateescape") for name, text in texts.items() if text is not None}
+            contents[JSON_FILE] = _json(best)
+            if profile is not None:
+                contents[PROFILE_FILE] = profile
+            contents |= {f"{CACHE_FOLDER}/{name}": path.read_bytes() for name, path in entries.items()}
+            files = {name: digest(data) for name, data in sorted(contents.items())}
+            manifest = msgspec.structs.replace(manifest, files=files)
+            for name, data in {**contents, MANIFEST_FILE: _json(manifest)}.items():
+                _write(folder / name, data)
+    except OSError as error:
+        raise disk_error(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
+    return Bundle(path=final, manifest=manifest, best=best)
+
+
+def _env_file(manifest: Manifest) -> str:
+    lines = [
+        *header(manifest),
+        f"Load: docker run --env-file {ENV_FILE} (or podman), kubectl create configmap --from-env-file={ENV_FILE}",
+        f"Don't source it: a shell would keep the first word of a value alone. For shells there is {SHELL_FILE}",
+    ]
+    if manifest.unset:
+        lines.append(f"This file can't unset variables, and these must not be set: {', '.join(manifest.unset)}")
+    if manifest.cache:
+        lines.append(f"The compiled step is in {CACHE_FOLDER} beside this file: where you mount that folder, set")
+        lines.append(f"{CACHE_DIR}=/where/it/is/{CACHE_FOLDER}")
+    return envfile.raw(manifest.env, comments=lines)
+
+
+def _shell_file(manifest: Manifest, final: Path) -> str:
+    lines = [
+        *header(manifest),
+        f"Load: . ./{SHELL_FILE} in sh, dash, bash or a job script. Running it as a program sets nothing",
+        f"Not for docker --env-file: quotes would become part of the values. For that there is {ENV_FILE}",
+    ]
+    env = {**dict.fromkeys(manifest.unset), **manifest.env}
+    return envfile.shell(env, comments=lines, trailer=_cache_lines(final) if manifest.cache else "")
+
+
+def _cache_lines(final: Path) -> str:
+    return f"""\
+# The compiled step is in {CACHE_FOLDER} beside this file. bash knows where this file is; other shells look where it was
+# written.
+if [ -n "${{BASH_SOURCE:-}}" ]; then
+    tuner_bundle=$(CDPATH= cd -- "$(dirname -- "$BASH_SOURCE")" && pwd)
+else
+    tuner_bundle={envfile.quoted(str(final))}
+fi
+if [ -d "$tuner_bundle/{CACHE_FOLDER}" ]; then
+    export {CACHE_DIR}="$tuner_bundle/{CACHE_FOLDER}"
+fi
+unset tuner_bundle
+"""
+
+
+def _entries(cache: Path) -> dict[str, Path]:
+    """The files of `cache` by their path in it."""
+    found = {path.relative_to(cache).as_posix(): path for path in sorted(cache.rglob("*")) if path.is_file()}
+    if not found:
+        raise TunerError(
+            "the cache to be sealed holds nothing",
+            where=str(cache),
+            next="look into the log of the session that should have filled it",
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _reserved(root: Path) -> Iterator[tuple[Path, Path]]:
+    """A folder to write in, which gets its number as name at the end. The next free number is taken, by whoever is
+    first to make the hidden folder of that number; it is removed if the writing fails."""
+    root = root.absolute()
+    root.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 10_000):
+        final, folder = root / f"{number:04d}", root / f".{number:04d}.part"
+        try:
+            if not final.exists():
+                folder.mkdir()
+        except FileExistsError:
+            continue
+        if not final.exists():
+            break
+        with contextlib.suppress(FileNotFoundError):
+            folder.rmdir()  # another writer finished this number between the two looks
+    else:
+        raise TunerError("there are 9999 bundles here", where=str(root), next="remove those that are not in use")
+    try:
+        yield folder, final
+        folder.rename(final)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _sync(root)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A file that is on the disk when this returns, and that nobody changes by accident."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fchmod(file.fileno(), 0o444)
+        os.fsync(file.fileno())
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _json(value: Best | Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def _finite(manifest: Manifest) -> Estimate | None:
+    """The estimate, unless it is one that could not be computed: JSON knows no infinity."""
+    estimate = manifest.estimate
+    if estimate is None or not all(map(math.isfinite, (estimate.gain, estimate.se, estimate.low, estimate.high))):
+        return None
+    return estimate

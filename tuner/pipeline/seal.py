@@ -1,0 +1,158 @@
+"""Stage 8, seal: build the bundle, and prove that a fresh process loads it without compiling the step again."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+import tuner
+from tuner.errors import SessionEnded
+from tuner.handoff import Bundle, Manifest, Options, production, sealing, write_bundle
+from tuner.knobs import Config, split, variant, workload_knobs
+from tuner.machine import relevant
+from tuner.measure import Verdict
+from tuner.pipeline.bench import CONTROL, Benches
+from tuner.pipeline.context import Run
+from tuner.pipeline.launches import emitted, launch
+from tuner.protocol.failure import Failure
+from tuner.protocol.messages import Arm, Block, Variant
+from tuner.store.events import SessionClosed, SessionStarted
+from tuner.store.records import BaselineRecord, ConfirmRecord, ProbeRecord, SealRecord
+
+__all__ = ["run_seal"]
+
+
+class _FirstStep(msgspec.Struct, frozen=True):
+    """A fresh process's way to its first finished step: seconds from lowering on, and its persistent-cache events."""
+
+    seconds: float
+    requests: int
+    hits: int
+
+
+def run_seal(run: Run, benches: Benches) -> SealRecord:
+    """Fill a cache in a fresh process, write the bundle, then load it in another one and count its hits.
+
+    Trouble with the cache costs the cache, not the result: the bundle is then written without it, with a notice.
+    """
+    benches.close()
+    confirmed = run.record("confirm", ConfirmRecord)
+    chosen = confirmed.chosen
+    cache = run.folder.scratch / "jax_cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    notices: list[str] = []
+    run.status("seal", "filling the compilation cache in a fresh process")
+    cold = _first_step(run, chosen, "seal", sealing(cache), notices)
+    filled = cold is not None and cache.is_dir() and any(cache.iterdir())
+    bundle = write_bundle(
+        run.folder.bundle,
+        _manifest(run, confirmed, tuple(notices)),
+        options=_options(run, chosen),
+        workload_knobs={**run.workload_knobs, **workload_knobs(run.held.join(chosen), run.space)},
+        cache=cache if filled else None,
+    )
+    warm = None
+    if bundle.cache is not None:
+        run.status("seal", "loading the bundle in another fresh process")
+        found = {"JAX_ENABLE_COMPILATION_CACHE": None, **production(bundle.cache)}
+        warm = _first_step(run, chosen, "verify", found, notices)
+        if warm is not None and warm.hits < warm.requests:
+            notices.append(f"only {warm.hits} of {warm.requests} compiles were found in the sealed cache")
+    shutil.rmtree(cache, ignore_errors=True)
+    _lay_out(run, bundle)
+    for text in notices:
+        run.notice(text)
+    return SealRecord(
+        bundle=str(bundle.path),
+        environment=bundle.manifest.env,
+        cache_requests=warm.requests if warm else 0,
+        cache_hits=warm.hits if warm else 0,
+        first_step_cold_s=cold.seconds if cold else 0.0,
+        first_step_warm_s=warm.seconds if warm else 0.0,
+        notices=tuple(notices),
+    )
+
+
+def _first_step(
+    run: Run, config: Config, name: str, env: Mapping[str, str | None], notices: list[str]
+) -> _FirstStep | None:
+    """Start the emitted form under `env`, compile the step, run it once. None, with a notice, if that fails."""
+    session = run.factory(launch(run, name, role="seal", config=config, env=env))
+    try:
+        began = run.budget.now()
+        loaded = session.start()
+        run.emit(
+            SessionStarted(
+                session=session.launch.log.stem,
+                role="seal",
+                config=config,
+                env=dict(session.launch.env),
+                loaded=loaded,
+                start_s=run.budget.now() - began,
+            )
+        )
+        began = run.budget.now()
+        reply = session.compile([Variant(id=CONTROL)])
+        results: tuple[object, ...] = reply.results
+        if not isinstance(results[0], Failure):
+            results = session.round([Arm(id=CONTROL, steps=1)])
+        took_s = run.budget.now() - began
+    except SessionEnded as ended:
+        results = (ended.failure,)
+    finally:
+        ended_by = session.ended
+        session.close()
+        run.emit(SessionClosed(session=session.launch.log.stem, failure=ended_by))
+    result = results[0]
+    if isinstance(result, Block):
+        return _FirstStep(took_s - result.seconds, reply.cache_requests, reply.cache_hits)
+    if isinstance(result, Failure):
+        notices.append(f"the compilation cache is not sealed: {result.message} (see {session.launch.log})")
+    return None
+
+
+def _manifest(run: Run, confirmed: ConfirmRecord, notices: tuple[str, ...]) -> Manifest:
+    env = emitted(run, confirmed.chosen)
+    faster = confirmed.verdict is Verdict.FASTER
+    return Manifest(
+        created=time.time(),
+        tuner=tuner.__version__,
+        run=run.folder.id,
+        workload=run.workload.path.name,
+        program=run.record("baseline", BaselineRecord).program,
+        environment=run.record("probe", ProbeRecord).environment,
+        settings=confirmed.chosen.as_dict(),
+        held=run.held.as_dict(),
+        env={n: v for n, v in env.items() if v is not None},
+        unset=tuple(n for n, v in env.items() if v is None),
+        inherited={n: v for n, v in relevant(run.inherited).items() if n not in env},
+        verdict=confirmed.verdict,
+        estimate=confirmed.estimate if faster else None,
+        control_ms=confirmed.control_ms,
+        best_ms=confirmed.best_ms,
+        notices=notices,
+    )
+
+
+def _options(run: Run, config: Config) -> Options | None:
+    """The config as compile options of one function; None if some of it needs the whole process."""
+    environment, option = split(run.held.join(config), run.space)
+    if environment.settings:
+        return None
+    form = variant(CONTROL, option, run.space)
+    return Options(compiler_options=form.compiler_options, jax_config=form.jax_config)
+
+
+def _lay_out(run: Run, bundle: Bundle) -> None:
+    """Copies of the bundle's files where people look first: beside the event log."""
+    for source, target in (
+        (bundle.env_file, run.folder.best_env),
+        (bundle.shell_file, run.folder.best_sh),
+        (bundle.json_file, run.folder.best_json),
+    ):
+        if source is not None:
+            shutil.copyfile(source, Path(target))
