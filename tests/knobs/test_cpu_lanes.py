@@ -1,10 +1,15 @@
-"""Declared lanes are true: a setting compiles to the same code as an option and, in a new process, in XLA_FLAGS."""
+"""Declared lanes are true: settings compile to the same code as options and, in a new process, in XLA_FLAGS.
+
+All option-lane knobs of a space are set at once, so that one new process answers for all of them. Each knob whose
+effect shows must show in that crowd too: taken out, the code changes. So a knob whose two forms differ would be seen.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -17,9 +22,10 @@ pytestmark = pytest.mark.jax
 
 SPACE = load_spaces(["cpu", "precision"])
 WORKLOAD = Path(__file__).with_name("lanes_step.py")
+CROWDS = {name: frozenset(load_spaces([name]).names) for name in ("cpu", "precision")}
 
-# Settings whose effect shows in the fingerprint of the step, so that comparing it means something. The others act on
-# library calls or threads alone, on other hardware, or only speed up compiling.
+# What shows in the fingerprint of the step on x86 with AVX2 and on Arm alike. The others act on library calls alone,
+# on other steps or hardware, or only speed up compiling.
 VISIBLE = frozenset(
     {
         "jax_default_matmul_precision",
@@ -31,17 +37,10 @@ VISIBLE = frozenset(
         "xla_cpu_experimental_ynn_fusion_type",
         "xla_cpu_fast_math_honor_infs",
         "xla_cpu_fast_math_honor_nans",
-        "xla_cpu_prefer_vector_width",
         "xla_cpu_scheduler_type",
         "xla_reduce_window_rewrite_base_length",
     }
 )
-OPTION_KNOBS = [knob for knob in SPACE.knobs if knob.lane == "option" and "gpu" not in knob.name]
-
-
-def alone(knob: Knob) -> Config:
-    """The knob's first value, with what it requires."""
-    return Config.of({knob.name: knob.values[1], **knob.requires})
 
 
 class Codes:
@@ -49,31 +48,34 @@ class Codes:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._living: LocalSession | None = None
+        self._living = self._session({})
+        self._living.start()
 
-    def as_option(self, settings: Variant) -> Compiled:
-        if self._living is None:
-            self._living = self._session("living", {})
-            self._living.start()
-        (result,) = self._living.compile([settings]).results
-        assert isinstance(result, Compiled), result
-        return result
+    def as_options(self, *configs: Config) -> list[str]:
+        wanted = [variant(config.key, config, SPACE) for config in configs]
+        return _codes(self._living.compile(wanted, threads=2).results)
 
-    def in_environment(self, env: Mapping[str, str | None]) -> Compiled:
-        session = self._session(f"new-{len(list(self._folder.iterdir()))}", env)
+    def as_raw_option(self, **options: str) -> str:
+        return _codes(self._living.compile([Variant(id="raw", compiler_options=dict(options))]).results)[0]
+
+    def in_environment(self, env: Mapping[str, str | None]) -> str:
+        session = self._session(env)
         try:
             session.start()
-            (result,) = session.compile([Variant(id="control")]).results
+            return _codes(session.compile([Variant(id="control")]).results)[0]
         finally:
             session.close()
-        assert isinstance(result, Compiled), result
-        return result
+
+    def known(self, knobs: list[Knob]) -> list[Knob]:
+        """The knobs that this jaxlib has, with what they require."""
+        types = self._living.probe([knob.name for knob in knobs if knob.carrier == "xla_flag"]).types
+        return [knob for knob in knobs if knob.carrier != "xla_flag" or types[knob.name] is not None]
 
     def close(self) -> None:
-        if self._living is not None:
-            self._living.close()
+        self._living.close()
 
-    def _session(self, name: str, env: Mapping[str, str | None]) -> LocalSession:
+    def _session(self, env: Mapping[str, str | None]) -> LocalSession:
+        name = f"lanes-{len(list(self._folder.iterdir()))}"
         launch = Launch(
             name=name,
             role="probe",
@@ -86,6 +88,19 @@ class Codes:
         return LocalSession(launch, environ=os.environ, deadlines=Deadlines())
 
 
+def _codes(results: object) -> list[str]:
+    codes = []
+    for result in results:  # type: ignore[attr-defined]
+        assert isinstance(result, Compiled), result
+        codes.append(result.code)
+    return codes
+
+
+def alone(knob: Knob) -> Config:
+    """The knob's first value, with what it requires."""
+    return Config.of({knob.name: knob.values[1], **knob.requires})
+
+
 @pytest.fixture(scope="module")
 def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Codes]:
     made = Codes(tmp_path_factory.mktemp("lanes"))
@@ -93,12 +108,26 @@ def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Codes]:
     made.close()
 
 
-@pytest.mark.parametrize("knob", OPTION_KNOBS, ids=lambda knob: knob.name)
-def test_an_option_knob_compiles_to_the_same_code_in_both_forms(codes: Codes, knob: Knob) -> None:
-    config = alone(knob)
-    option = codes.as_option(variant("option", config, SPACE))
-    fresh = codes.in_environment(environment(config, SPACE, {}))
-    assert option.code == fresh.code
-    if knob.name in VISIBLE:
-        without = config.drop(knob.name)
-        assert option.code != codes.as_option(variant("without", without, SPACE)).code
+@pytest.mark.parametrize("space", sorted(CROWDS))
+def test_option_knobs_compile_to_the_same_code_in_both_forms(codes: Codes, space: str) -> None:
+    offered = [k for k in SPACE.knobs if k.name in CROWDS[space] and k.lane == "option" and "gpu" not in k.name]
+    knobs = codes.known(offered)
+    crowd = reduce(Config.join, map(alone, knobs))
+    as_options, *without = codes.as_options(crowd, *(crowd.drop(knob.name) for knob in knobs))
+    if as_options != codes.in_environment(environment(crowd, SPACE, {})):
+        liars = [
+            knob.name
+            for knob in knobs
+            if codes.as_options(alone(knob)) != [codes.in_environment(environment(alone(knob), SPACE, {}))]
+        ]
+        pytest.fail(f"must be declared environment lane, the option compiles to other code than XLA_FLAGS: {liars}")
+    shown = {knob.name for knob, code in zip(knobs, without, strict=True) if code != as_options}
+    assert VISIBLE.intersection(crowd.names) <= shown
+
+
+def test_a_flag_whose_option_is_ignored_is_found_out(codes: Codes) -> None:
+    """The target machine is fixed when the client starts: why xla_cpu_max_isa is environment lane."""
+    assert SPACE.knob("xla_cpu_max_isa").lane == "environment"
+    (control,) = codes.as_options(Config())
+    assert codes.as_raw_option(xla_cpu_max_isa="SSE4_2") == control
+    assert codes.in_environment({"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}) != control

@@ -95,7 +95,7 @@ def test_misfits_are_named_with_their_place(kind: type[Any], value: Any, place: 
 def test_a_literal_takes_only_its_words() -> None:
     fields = {"id": "a", "program": "p", "code": "c", "lower_s": 0.0, "compile_s": 0.0, "peak_bytes": None}
     assert from_json(Compiled, {**fields, "code_covers": "hlo"}).code_covers == "hlo"
-    with pytest.raises(ProtocolError, match="Compiled.code_covers: 'all' is none of 'hlo', 'hlo\\+codegen'"):
+    with pytest.raises(ProtocolError, match=r"Compiled\.code_covers: 'all' is none of 'hlo', 'hlo\+codegen'"):
         from_json(Compiled, {**fields, "code_covers": "all"})
 
 

@@ -274,6 +274,7 @@ def _baseline(log: Log) -> None:
             resolution=0.006,
             start_s=2.0,
             compile_s=0.65,
+            pair_s=9.0,
             reserve_s=12.0,
             peak_bytes=1_610_612_736,
             tolerances=(

@@ -85,6 +85,7 @@ def baselined(program: str = PROGRAM) -> ev.StageFinished:
         resolution=0.004,
         start_s=1.1,
         compile_s=0.4,
+        pair_s=9.0,
         reserve_s=20.0,
         peak_bytes=None,
         tolerances=(),

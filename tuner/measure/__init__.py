@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.measure.confirmation import ConfirmState, confirm
+    from tuner.measure.confirmation import LOOKS, ConfirmState, confirm
     from tuner.measure.estimates import combine, difference, estimate
     from tuner.measure.minimise import allowed_loss, next_drops, not_inferior, smallest_not_inferior
     from tuner.measure.noise import ControlNoise, control_noise, resolution, rounds_for, steady_after, steps_per_block
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tuner.measure.verdicts import verdict
 
 __all__ = [
+    "LOOKS",
     "ConfirmState",
     "ControlNoise",
     "Estimate",
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "LOOKS": "confirmation",
     "ConfirmState": "confirmation",
     "ControlNoise": "noise",
     "Estimate": "types",

@@ -7,6 +7,7 @@ import math
 from tuner.errors import SessionEnded, TunerError
 from tuner.knobs import DEFAULT
 from tuner.measure import (
+    LOOKS,
     ControlNoise,
     Estimate,
     Tolerance,
@@ -39,9 +40,11 @@ _BENIGN: dict[str, tuple[dict[str, OptionValue], ...]] = {
     "cpu": ({"xla_cpu_prefer_vector_width": 128}, {"xla_backend_optimization_level": 1}),
     "gpu": ({"xla_gpu_enable_triton_gemm": False}, {"xla_gpu_exclude_nondeterministic_ops": True}),
 }
-# What confirm and seal need, in processes: six pairs of fresh processes, then the bundle's two.
-_CONFIRM_PAIRS = 6
-_CONFIRM_BLOCKS = 24
+# What confirm and seal need: pairs of fresh processes, six at least and more while they take no more than this share of
+# the budget; blocks in each; then the bundle's two processes.
+_CONFIRM_SHARE = 0.3
+_ALTERNATIONS = 10
+_CONFIRM_BLOCKS = 2 * (_ALTERNATIONS + 2)
 _SEAL_PROCESSES = 2
 _REPORT_S = 2.0
 
@@ -57,8 +60,9 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     numerics_steps = max(2, min(_NUMERICS_STEPS, int(_NUMERICS_S / max(step_s, 1e-9))))
     limits = _null_set(run, bench, numerics_steps)
     noise, control_s = _noise(run, bench, steps)
-    reserve_s, skipped = _plan(run, bench, steps * control_s)
-    smallest = resolution(noise.sd, 0.0, rounds=_CONFIRM_BLOCKS // 2, pairs=_CONFIRM_PAIRS)
+    pair_s, pairs, reserve_s, skipped = _plan(run, bench, steps * control_s)
+    looks = tuple(n for n in LOOKS if n <= pairs)
+    smallest = resolution(noise.sd, 0.0, rounds=_ALTERNATIONS, pairs=pairs, looks=looks)
     run.notice(f"smallest effect this budget can resolve: {100 * math.expm1(smallest):.2g} %")
     run.emit(
         TrialFinished(
@@ -86,6 +90,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
         tolerances=limits,
         numerics_steps=numerics_steps,
         carried=bench.loaded.carried,
+        pair_s=pair_s,
         reserve_s=reserve_s,
         skipped=skipped,
     )
@@ -164,19 +169,23 @@ def _keep(run: Run, bench: Bench, reply: NumericsReply | Failure, replies: list[
         run.emit(NumericsCompared(session=bench.name, config=DEFAULT, purpose="null", reply=reply))
 
 
-def _plan(run: Run, bench: Bench, block_s: float) -> tuple[float, tuple[str, ...]]:
-    """Seconds that confirm and seal need, and the stages that a short budget skips; it says so."""
+def _plan(run: Run, bench: Bench, block_s: float) -> tuple[float, int, float, tuple[str, ...]]:
+    """Seconds that a confirmation pair takes; pairs planned; seconds that confirm and seal need; stages skipped.
+
+    Says so if the budget is short.
+    """
     loaded = bench.loaded
     process_s = loaded.import_s + loaded.init_s + loaded.build_s + bench.control.lower_s + bench.control.compile_s
     pair_s = 2 * process_s + _CONFIRM_BLOCKS * block_s * 1.2
-    reserve_s = _CONFIRM_PAIRS * pair_s + _SEAL_PROCESSES * process_s + _REPORT_S
+    pairs = int(min(LOOKS[-1], max(LOOKS[0], _CONFIRM_SHARE * run.options.budget_s / pair_s)))
+    reserve_s = pairs * pair_s + _SEAL_PROCESSES * process_s + _REPORT_S
     left_s = run.options.budget_s - run.budget.elapsed_s - reserve_s
     if left_s >= 4 * process_s:
-        return reserve_s, ()
+        return pair_s, pairs, reserve_s, ()
     skipped = ("search", "presets", "environment-lane knobs") if left_s < process_s else ("search", "presets")
     minimum_s = run.budget.elapsed_s + reserve_s + 4 * process_s
     run.notice(
         f"a budget of {run.options.budget_s:.0f} s is short for this step: the confirmation alone takes about "
         f"{reserve_s:.0f} s. Skipped: {', '.join(skipped)}. From {minimum_s:.0f} s on nothing is skipped"
     )
-    return reserve_s, skipped
+    return pair_s, pairs, reserve_s, skipped

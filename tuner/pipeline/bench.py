@@ -174,7 +174,7 @@ class Bench:
         return self.run.conditions.sample() if self.run.conditions else {}
 
     def block(self, handle: str, *, steps: int, reset: bool = True) -> Block:
-        """One block of one handle, outside any round: for calibration and alternation. Raises SessionEnded if it fails."""
+        """One block of one handle outside any round, to calibrate or alternate. Raises SessionEnded if it fails."""
         entry = self.session.round([Arm(id=handle, steps=steps)], reset=reset)[0]
         if isinstance(entry, Failure):
             raise SessionEnded(entry)

@@ -12,7 +12,7 @@ from statistics import median
 
 from tuner.errors import SessionEnded, TunerError
 from tuner.knobs import DEFAULT, Config, fingerprint
-from tuner.measure import Estimate, Verdict, confirm, judge
+from tuner.measure import LOOKS, ConfirmState, Estimate, Verdict, confirm, judge
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.launches import launch
@@ -24,14 +24,13 @@ from tuner.store.records import BaselineRecord, ConfirmRecord, Finalist, Measure
 
 __all__ = ["run_confirm"]
 
-_LOOKS = (6, 8, 10, 12)
 # Alternations within one pair of living processes, after a discarded one.
 _ALTERNATIONS = 10
 _WARM_UP = 2
 
 
 def run_confirm(run: Run, benches: Benches) -> ConfirmRecord:
-    """Confirm the reduced winner and the runner-up against the default; without a winner there is nothing to confirm."""
+    """Confirm the reduced winner and the runner-up against the default; without a winner nothing is confirmed."""
     baseline = run.record("baseline", BaselineRecord)
     found = run.record("minimise", MinimiseRecord)
     if found.reduced is None:
@@ -69,17 +68,18 @@ class _Confirmation:
             if isinstance(event, PairTimed) and event.config in self.pairs:
                 self.pairs[event.config].append(event)
         self.together = run.room_for(1 + len(self.measured))
+        # How often to look is settled before the first pair, by what the budget pays for.
+        affordable = int((run.options.budget_s - run.budget.elapsed_s) / run.record("baseline", BaselineRecord).pair_s)
+        self.looks = tuple(n for n in LOOKS if n <= max(LOOKS[0], affordable))
 
     def run_all(self) -> ConfirmRecord:
         index = min((len(p) for p in self.pairs.values()), default=0)
-        state = confirm(self._ratios(), margin=self.run.margin, looks=_LOOKS)
-        while self.alive and index < _LOOKS[-1] and not (index >= _LOOKS[0] and state.done):
-            if index >= _LOOKS[0] and self.run.budget.elapsed_s > self.run.budget.total_s:
-                break
-            self.run.status("confirm", "a fresh pair of processes", done=index, total=_LOOKS[0])
+        state = self._state()
+        while self.alive and index < self.looks[-1] and not (index >= self.looks[0] and state.done):
+            self.run.status("confirm", "a fresh pair of processes", done=index, total=state.next_look or self.looks[0])
             self._pair(index)
             index += 1
-            state = confirm(self._ratios(), margin=self.run.margin, looks=_LOOKS)
+            state = self._state()
         verdicts = {c: state.verdicts.get(c.key, Verdict.UNCLEAR) for c in self.measured}
         finalists = tuple(
             self._finalist(c, state.estimates.get(c.key), verdicts[c])
@@ -88,8 +88,9 @@ class _Confirmation:
         )
         return self._record(finalists)
 
-    def _ratios(self) -> dict[str, list[float]]:
-        return {c.key: [-p.log_ratio for p in pairs] for c, pairs in self.pairs.items() if c not in self.failures}
+    def _state(self) -> ConfirmState:
+        gains = {c.key: [-p.log_ratio for p in pairs] for c, pairs in self.pairs.items() if c not in self.failures}
+        return confirm(gains, margin=self.run.margin, looks=self.looks)
 
     def _record(self, finalists: tuple[Finalist, ...]) -> ConfirmRecord:
         baseline = self.run.record("baseline", BaselineRecord)

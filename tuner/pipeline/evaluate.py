@@ -171,7 +171,7 @@ class _Batch:
         self.fingerprints: dict[Config, str] = {}
 
     def run_all(self) -> None:
-        """Take the batch through; a session that dies is reopened, and the config that killed it is found and charged."""
+        """Take the batch through; if the session dies, it is reopened and the config that killed it is found."""
         try:
             bench = self.benches.at(self.environment)
         except SessionEnded as ended:
@@ -224,7 +224,7 @@ class _Batch:
         return distinct
 
     def _guard(self, bench: Bench, configs: Sequence[Config]) -> list[Config]:
-        """Those of the control's program that are clearly not as fast as the control: they get a fingerprint of their own."""
+        """Those of the control's program that clearly run at another speed: they get a fingerprint of their own."""
         same = [c for c in configs if c != bench.config and self.fingerprints.get(c) == bench.fingerprint]
         suspects = guard_round(self.run, bench, same, self.plan.stage)
         for config in suspects:

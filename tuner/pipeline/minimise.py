@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
@@ -43,26 +43,28 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
     full = winner.config
     core = _drop_inert(run, benches, full, dropped)
     allowed = allowed_loss(winner.estimate.gain, run.margin)
+    whole = core
     while len(core) > _ALL_SUBSETS:
-        losses = _against(run, benches, core, [core.drop(n) for n in sorted(core.names)], seconds / 4)
-        smaller = max(losses, key=lambda c: losses[c].gain)
-        if losses[smaller].high < -allowed:
+        losses = _against(run, benches, whole, [core.drop(n) for n in sorted(core.names)], seconds / 8)
+        smaller = max(losses, key=lambda c: losses[c].gain, default=core)
+        if smaller == core or not _plausible(losses[smaller], allowed):
             break
-        name = next(iter(core.names - smaller.names))
-        dropped[name] = f"without it the gain changes by {_percent(losses[smaller])}"
+        (name,) = core.names - smaller.names
+        dropped[name] = f"without all that was dropped so far the gain changes by {_percent(losses[smaller])}"
         core = smaller
-    reduced, resolved = core, True
+    reduced, resolved = core, core == whole
     if 1 < len(core) <= _ALL_SUBSETS:
         subsets = [Config(s) for n in range(1, len(core)) for s in itertools.combinations(core.settings, n)]
-        losses = _against(run, benches, core, subsets, seconds / 2)
+        losses = _against(run, benches, whole, subsets, seconds / 2)
         reduced, resolved = smallest_not_inferior(losses, full=core, allowed=allowed)
         if not resolved:
-            reduced = _leanest_plausible(losses, core, allowed)
-        for name in sorted(core.names - reduced.names):
-            dropped[name] = (
-                f"without {'it' if len(core) - len(reduced) == 1 else 'these'} the gain changes by "
-                + _percent(losses[reduced])
+            reduced = min(
+                (c for c, loss in losses.items() if _plausible(loss, allowed)),
+                key=lambda c: (len(c), -losses[c].gain),
+                default=core,
             )
+        for name in sorted(core.names - reduced.names):
+            dropped[name] = f"without all that was dropped the gain changes by {_percent(losses[reduced])}"
     measured = _as_measured(run, benches, reduced, seconds / 8) or winner
     return MinimiseRecord(
         winner=winner,
@@ -173,10 +175,10 @@ def _as_measured(run: Run, benches: Benches, config: Config, seconds: float) -> 
     return None
 
 
-def _leanest_plausible(losses: Mapping[Config, Estimate], full: Config, allowed: float) -> Config:
-    """Where this noise can't tell: the fewest settings that may well do. The full winner is confirmed beside it."""
-    plausible = [c for c, loss in losses.items() if loss.high >= -allowed]
-    return min(plausible, key=lambda c: (len(c), -losses[c].gain), default=full)
+def _plausible(loss: Estimate, allowed: float) -> bool:
+    """Where this noise can't prove that little is lost: within one standard error of the allowance. Then a setting that
+    does nothing seldom stays, and the full winner is confirmed beside what is left."""
+    return loss.gain >= -allowed - loss.se
 
 
 def _runner_up(winner: Measured, reduced: Config, best: Sequence[Measured], *, resolved: bool) -> Measured | None:

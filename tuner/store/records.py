@@ -63,7 +63,8 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
 class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     """`steps_per_block`: k. `noise`: standard deviation of one round's control-to-control log ratio.
 
-    `resolution`: smallest gain the budget can resolve. `reserve_s`: what confirm and seal need.
+    `resolution`: smallest gain the budget can resolve. `pair_s`: what a pair of fresh
+    processes takes; `reserve_s`: what confirm and seal need.
     `skipped`: stages that the budget has no room for. `steps_discarded`: steps until the times were steady.
     """
 
@@ -80,6 +81,7 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     tolerances: tuple[Tolerance, ...]
     numerics_steps: int
     carried: tuple[str, ...]
+    pair_s: float
     reserve_s: float
     skipped: tuple[str, ...]
 

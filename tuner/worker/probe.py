@@ -13,54 +13,68 @@ from tuner.protocol.messages import Probe, ProbeReply
 from tuner.worker.failures import Refused, first_line
 from tuner.worker.session import WorkerSession
 
-__all__ = ["complaint", "option_type", "probe"]
+__all__ = ["Compiler", "probe"]
 
-# Options are applied in order, and the first bad one ends the compilation before it starts. With an option that doesn't
-# exist in last place nothing ever compiles, and a complaint about *it* means that everything before it was taken.
-SENTINEL = "xla_no_such_option_exists"
+# The first bad option ends a compilation before it starts. With an option that doesn't exist beside the one in question
+# nothing ever compiles, and a complaint about the other one means that ours was taken, if ours came first.
+_NOBODY = "xla_no_such_option_exists_"
 _IMPOSSIBLE = "@"  # a value for no type but text
 _TYPE = re.compile(r"While setting option \S+, .* is not a valid (\w+) value")
+_TRIES = 16  # names tried where the order is one of chance: one answer in 65,000 is then wrong
 
 
 def probe(_session: WorkerSession, request: Probe) -> ProbeReply:
     """Types of the names, and the compiler's complaints about the values."""
-    lowered = jax.jit(lambda x: x).lower(np.float32(0))
-    types = {name: option_type(lowered, name) for name in request.names}
+    compiler = Compiler(jax.jit(lambda x: x).lower(np.float32(0)))
+    types = {name: compiler.option_type(name) for name in request.names}
     bad: dict[str, dict[str, str]] = {}
     for name, values in request.values.items():
-        complaints = {str(value): complaint(lowered, name, value) for value in values}
+        complaints = {str(value): compiler.complaint(name, value) for value in values}
         if found := {value: line for value, line in complaints.items() if line}:
             bad[name] = found
     return ProbeReply(types=types, bad_values=bad)
 
 
-def complaint(lowered: jax.stages.Lowered, name: str, value: Any) -> str:
-    """First line of what the compiler says against ``name=value``; empty if it would take it."""
-    try:
-        lowered.compile(compiler_options={name: value, SENTINEL: "1"})
-    except Exception as error:
-        line = first_line(error)
-        return "" if _unknown(SENTINEL) in line else line
-    raise Refused(
-        FailureClass.COMPILE, f"this jax compiled with the unknown option {SENTINEL}: its options can't be probed"
-    )
+class Compiler:
+    """Answers what the compiler says to an option. `lowered`: anything with ``compile(compiler_options=…)``."""
 
+    def __init__(self, lowered: Any) -> None:
+        self._lowered = lowered
+        # The compiler inside jaxlib applies options in the order given; one in a plugin gets them as an unordered map
+        # (seen on CUDA, jax 0.11.2), where only another name can bring ours to the front.
+        ordered = all(_unknown(f"{_NOBODY}a{i}") in self._says(f"{_NOBODY}a{i}", "1", f"b{i}") for i in range(_TRIES))
+        self._tries = 1 if ordered else _TRIES
 
-def option_type(lowered: jax.stages.Lowered, name: str) -> str | None:
-    """bool, int32, int64, float, enum, string or message; None if the compiler knows no such option."""
-    line = complaint(lowered, name, _IMPOSSIBLE)
-    if not line:
-        return "string"
-    if _unknown(name) in line:
-        return None
-    if match := _TYPE.search(line):
-        return match[1]
-    # Build options (the effort levels, the profile) are set through Python bindings, which don't name the type.
-    for kind, value in (("float", 0.5), ("int32", 0)):
-        if not complaint(lowered, name, value):
-            return kind
-    return "message"
+    def complaint(self, name: str, value: Any) -> str:
+        """First line of what the compiler says against ``name=value``; empty if it would take it."""
+        for i in range(self._tries):
+            line = self._says(name, value, str(i))
+            if _unknown(_NOBODY) not in line:
+                return line
+        return ""
+
+    def option_type(self, name: str) -> str | None:
+        """bool, int32, int64, float, enum, string or message; None if the compiler knows no such option."""
+        line = self.complaint(name, _IMPOSSIBLE)
+        if not line:
+            return "string"
+        if _unknown(name) in line:
+            return None
+        if match := _TYPE.search(line):
+            return match[1]
+        # Build options (the effort levels, the profile) are set through Python bindings, which don't name the type.
+        for kind, value in (("float", 0.5), ("int32", 0)):
+            if not self.complaint(name, value):
+                return kind
+        return "message"
+
+    def _says(self, name: str, value: Any, nobody: str) -> str:
+        try:
+            self._lowered.compile(compiler_options={name: value, _NOBODY + nobody: "1"})
+        except Exception as error:
+            return first_line(error)
+        raise Refused(FailureClass.COMPILE, "this jax compiles with options it doesn't know: they can't be probed")
 
 
 def _unknown(name: str) -> str:
-    return f"No such compile option: '{name}'"
+    return f"No such compile option: '{name}"

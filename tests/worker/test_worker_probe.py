@@ -1,0 +1,67 @@
+"""Probing options, against made-up compilers that apply them in order or in an order of chance."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tuner.worker.failures import Refused
+from tuner.worker.probe import Compiler
+
+
+class JaxRuntimeError(RuntimeError):
+    """Named like jax's own."""
+
+
+class Fake:
+    """A compiler that knows some options. `shuffle`: it sees them in an order that depends on their names."""
+
+    TYPES = {"xla_bool": "bool", "xla_text": "string", "xla_enum": "enum"}
+
+    def __init__(self, *, shuffle: bool) -> None:
+        self.shuffle, self.calls, self.compiled = shuffle, 0, 0
+
+    def compile(self, *, compiler_options: dict[str, Any]) -> None:
+        self.calls += 1
+        if isinstance(compiler_options.get("effort", 0), str):  # Python bindings look before the compiler does
+            raise TypeError("(): incompatible function arguments.")
+        names = [name for name in compiler_options if name != "effort"]
+        if self.shuffle:
+            random.Random("/".join(sorted(names))).shuffle(names)
+        for name in names:
+            kind, value = self.TYPES.get(name), compiler_options[name]
+            if kind is None:
+                raise JaxRuntimeError(f"INVALID_ARGUMENT: No such compile option: '{name}'\nmore")
+            if kind != "string" and value not in (True, False, "FUSION"):
+                raise JaxRuntimeError(f"While setting option {name}, '{value}' is not a valid {kind} value.")
+        self.compiled += 1
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_types_and_complaints_are_found_whatever_the_order(shuffle: bool) -> None:
+    fake = Fake(shuffle=shuffle)
+    compiler = Compiler(fake)
+    kinds = {name: compiler.option_type(name) for name in ("xla_bool", "xla_text", "xla_enum", "xla_nope", "effort")}
+    assert kinds == {"xla_bool": "bool", "xla_text": "string", "xla_enum": "enum", "xla_nope": None, "effort": "float"}
+    assert compiler.complaint("xla_bool", True) == ""
+    assert compiler.complaint("xla_bool", "yes") == "While setting option xla_bool, 'yes' is not a valid bool value."
+    assert compiler.complaint("xla_nope", 1) == "INVALID_ARGUMENT: No such compile option: 'xla_nope'"
+    assert fake.compiled == 0
+
+
+def test_where_the_order_holds_one_question_a_name_is_enough() -> None:
+    fake = Fake(shuffle=False)
+    compiler = Compiler(fake)
+    before = fake.calls
+    compiler.option_type("xla_text")
+    assert fake.calls == before + 1
+
+
+def test_a_compiler_that_takes_anything_is_not_believed() -> None:
+    class Lenient:
+        def compile(self, *, compiler_options: dict[str, Any]) -> None: ...
+
+    with pytest.raises(Refused, match="can't be probed"):
+        Compiler(Lenient())
