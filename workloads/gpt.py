@@ -8,11 +8,11 @@ something to learn and the loss falls.
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 BATCHES = 4
 RATE, DECAY_1, DECAY_2, EPSILON = 3e-4, 0.9, 0.95, 1e-8
@@ -32,26 +32,28 @@ class Size(NamedTuple):
 SIZES = {"cpu": Size(2, 64, 4, 256, 2, 64), "gpu": Size(12, 768, 12, 50304, 16, 1024)}
 
 
-def initial(key: jax.Array, size: Size) -> Params:
+def initial(rng: np.random.Generator, size: Size) -> Params:
     """Float32 parameters; those of the layers are stacked along axis 0."""
-    keys = jax.random.split(key, 6)
     depth, width = size.layers, size.width
 
-    def normal(key: jax.Array, *shape: int, std: float = 0.02) -> jax.Array:
-        return std * jax.random.normal(key, shape)
+    def normal(*shape: int, std: float = 0.02) -> jax.Array:
+        return jnp.asarray(std * rng.standard_normal(shape, np.float32), jnp.float32)
+
+    def ones(*shape: int) -> jax.Array:
+        return jnp.asarray(np.ones(shape, np.float32))
 
     residual = 0.02 / (2 * depth) ** 0.5  # keeps the residual stream's variance independent of depth
     return {
-        "tokens": normal(keys[0], size.vocabulary, width),
-        "places": normal(keys[1], size.length, width),
-        "norm": jnp.ones(width),
+        "tokens": normal(size.vocabulary, width),
+        "places": normal(size.length, width),
+        "norm": ones(width),
         "layers": {
-            "norm_1": jnp.ones((depth, width)),
-            "qkv": normal(keys[2], depth, width, 3 * width),
-            "out": normal(keys[3], depth, width, width, std=residual),
-            "norm_2": jnp.ones((depth, width)),
-            "up": normal(keys[4], depth, width, 4 * width),
-            "down": normal(keys[5], depth, 4 * width, width, std=residual),
+            "norm_1": ones(depth, width),
+            "qkv": normal(depth, width, 3 * width),
+            "out": normal(depth, width, width, std=residual),
+            "norm_2": ones(depth, width),
+            "up": normal(depth, width, 4 * width),
+            "down": normal(depth, 4 * width, width, std=residual),
         },
     }
 
@@ -108,24 +110,23 @@ def step(
     return jax.tree.map(jnp.add, params, change), first, second, count, loss
 
 
-def sequences(key: jax.Array, size: Size) -> jax.Array:
+def sequences(rng: np.random.Generator, size: Size) -> jax.Array:
     """Tokens (BATCHES, batch, length + 1): each is the last one plus its sequence's stride, one in eight is noise."""
-    start_key, stride_key, noise_key, where_key = jax.random.split(key, 4)
     shape = (BATCHES, size.batch, size.length + 1)
-    start = jax.random.randint(start_key, (*shape[:2], 1), 0, size.vocabulary)
-    stride = jax.random.randint(stride_key, (*shape[:2], 1), 1, 8)
-    regular = (start + stride * jnp.arange(shape[2])) % size.vocabulary
-    noise = jax.random.randint(noise_key, shape, 0, size.vocabulary)
-    return jnp.where(jax.random.bernoulli(where_key, 1 / 8, shape), noise, regular)
+    start = rng.integers(size.vocabulary, size=(*shape[:2], 1))
+    stride = rng.integers(1, 8, size=(*shape[:2], 1))
+    regular = (start + stride * np.arange(shape[2])) % size.vocabulary
+    noise = rng.integers(size.vocabulary, size=shape)
+    return jnp.asarray(np.where(rng.random(shape) < 1 / 8, noise, regular), jnp.int32)
 
 
 def build(*, layers: int | None = None, batch: int | None = None, length: int | None = None) -> dict[str, Any]:
     """The jitted step with its first arguments; work is counted in tokens."""
     size = SIZES.get(jax.default_backend(), SIZES["cpu"])
     size = size._replace(layers=layers or size.layers, batch=batch or size.batch, length=length or size.length)
-    params_key, data_key = jax.random.split(jax.random.key(0))
-    params = jax.jit(partial(initial, size=size))(params_key)
-    first, second = jax.tree.map(jnp.zeros_like, (params, params))
+    rng = np.random.default_rng(0)
+    params = initial(rng, size)
+    first, second = (jax.tree.map(lambda p: jnp.asarray(np.zeros(p.shape, np.float32)), params) for _ in range(2))
 
     def train_step(
         params: Params, first: Params, second: Params, count: jax.Array, data: jax.Array
@@ -134,7 +135,7 @@ def build(*, layers: int | None = None, batch: int | None = None, length: int | 
 
     return {
         "step": jax.jit(train_step, donate_argnums=(0, 1, 2, 3)),
-        "args": (params, first, second, jnp.int32(0), sequences(data_key, size)),
+        "args": (params, first, second, jnp.int32(0), sequences(rng, size)),
         "carry": 4,
         "work": size.batch * size.length,
     }

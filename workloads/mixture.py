@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 BATCHES = 8
 RATE = 0.1
@@ -42,14 +43,14 @@ def build(*, points: int | None = None, clusters: int | None = None) -> dict[str
     platform = jax.default_backend()
     points = points or POINTS.get(platform, POINTS["cpu"])
     clusters = clusters or CLUSTERS.get(platform, CLUSTERS["cpu"])
-    true_key, member_key, noise_key, start_key = jax.random.split(jax.random.key(0), 4)
-    true = 3.0 * jax.random.normal(true_key, (clusters, DIMENSIONS))
-    member = jax.random.randint(member_key, (BATCHES, points), 0, clusters)
-    data = true[member] + jax.random.normal(noise_key, (BATCHES, points, DIMENSIONS))
-    start = true + jax.random.normal(start_key, true.shape)
+    rng = np.random.default_rng(0)
+    true = 3.0 * rng.standard_normal((clusters, DIMENSIONS), np.float32)
+    member = rng.integers(clusters, size=(BATCHES, points))
+    data = true[member] + rng.standard_normal((BATCHES, points, DIMENSIONS), np.float32)
+    start = true + rng.standard_normal(true.shape, np.float32)
     return {
         "step": jax.jit(step, donate_argnums=(0, 1, 2)),
-        "args": (jnp.full(clusters, 1.0 / clusters), start, jnp.int32(0), data),
+        "args": (jnp.full(clusters, 1.0 / clusters, jnp.float32), jnp.asarray(start), jnp.int32(0), jnp.asarray(data)),
         "carry": 3,
         "work": points,
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 LAYERS = 64
 BATCHES = 8
@@ -57,15 +58,16 @@ def build(*, width: int | None = None, batch: int | None = None, layers: int = L
     platform = jax.default_backend()
     width = width or WIDTH.get(platform, WIDTH["cpu"])
     batch = batch or BATCH.get(platform, BATCH["cpu"])
-    weight_key, x_key, teacher_key = jax.random.split(jax.random.key(0), 3)
-    weights = jax.random.normal(weight_key, (layers, width, width)) / width**0.5
-    params = [{"w": w, "b": jnp.zeros(width)} for w in weights]
-    first, second = jax.tree.map(jnp.zeros_like, (params, params))
-    xs = jax.random.normal(x_key, (BATCHES, batch, width))
-    ys = jnp.sin(2.0 * xs @ jax.random.normal(teacher_key, (width, width)) / width**0.5)
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(layers, width, width)) / width**0.5
+    params = [{"w": w, "b": np.zeros(width)} for w in weights]
+    zeros = jax.tree.map(np.zeros_like, params)
+    xs = rng.normal(size=(BATCHES, batch, width))
+    ys = np.sin(2.0 * xs @ rng.normal(size=(width, width)) / width**0.5)
+    state = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (params, zeros, zeros))
     return {
         "step": jax.jit(step, donate_argnums=(0, 1, 2, 3)),
-        "args": (params, first, second, jnp.int32(0), xs, ys),
+        "args": (*state, jnp.int32(0), jnp.asarray(xs, jnp.float32), jnp.asarray(ys, jnp.float32)),
         "carry": 4,
         "work": batch,
     }

@@ -274,6 +274,13 @@ def test_bash_finds_the_cache_of_a_bundle_that_moved(tmp_path: Path, sealed: Pat
     assert env["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "elsewhere" / "jax_cache")
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_a_copy_of_the_shell_file_alone_finds_the_cache_where_it_was_written(tmp_path: Path, sealed: Path) -> None:
+    bundle = write_bundle(tmp_path / "bundle", FASTER, cache=sealed)
+    copy = shutil.copy(bundle.shell_file, tmp_path / "best.sh")
+    assert after("bash", Path(copy))["JAX_COMPILATION_CACHE_DIR"] == str(bundle.cache)
+
+
 @pytest.mark.skipif(shutil.which("dash") is None, reason="needs dash")
 def test_a_shell_that_cannot_find_the_cache_sets_no_folder(tmp_path: Path, sealed: Path) -> None:
     """JAX would create the folder and fill it; the settings still hold."""

@@ -24,8 +24,8 @@ SPACE = load_spaces(["cpu", "precision"])
 WORKLOAD = Path(__file__).with_name("lanes_step.py")
 CROWDS = {name: frozenset(load_spaces([name]).names) for name in ("cpu", "precision")}
 
-# What shows in the fingerprint of the step on x86 with AVX2 and on Arm alike. The others act on library calls alone,
-# on other steps or hardware, or only speed up compiling.
+# What shows in the fingerprint of the step (x86-64). The others act on library calls or threads alone, on other steps
+# or hardware, or only speed up compiling.
 VISIBLE = frozenset(
     {
         "jax_default_matmul_precision",
@@ -67,7 +67,7 @@ class Codes:
             session.close()
 
     def known(self, knobs: list[Knob]) -> list[Knob]:
-        """The knobs that this jaxlib has, with what they require."""
+        """Those of the knobs that this jaxlib has."""
         types = self._living.probe([knob.name for knob in knobs if knob.carrier == "xla_flag"]).types
         return [knob for knob in knobs if knob.carrier != "xla_flag" or types[knob.name] is not None]
 

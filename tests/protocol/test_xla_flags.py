@@ -15,6 +15,7 @@ from tuner.protocol.xla_flags import Flag, file_of, merge, parse, problems, rend
 
 quick = settings(max_examples=40, deadline=None)
 
+NO_BLANKS = str.maketrans("", "", " \t\r\n")
 NAMES = st.from_regex(r"xla_[a-z0-9_]{1,12}", fullmatch=True)
 VALUES = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 FLAGS = st.builds(Flag, NAMES, VALUES)
@@ -99,6 +100,13 @@ def test_rendering_quotes_only_where_needed() -> None:
     assert render(flags) == """--a=x=1,y --b='p q' --c="it's \\\\ a" --d= --e"""
 
 
+def test_quotes_behind_an_odd_name_are_not_taken_off() -> None:
+    assert parse("--a.b='x'") == (Flag("a.b", "'x'"),)
+    assert render([Flag("a.b", "'x'")]) == "--a.b='x'"
+    with pytest.raises(ValueError, match="no text says"):
+        render([Flag("a.b", "x y")])
+
+
 # -- merge
 
 
@@ -160,6 +168,15 @@ def test_merge_twice_is_merge_once(flags: list[Flag], changes: dict[str, str]) -
 
 
 # -- problems
+
+
+@quick
+@given(st.text() | st.text("-=x_'\"\\ \n,#\u2013\u201c\u00a0", max_size=20))
+def test_any_text_can_be_checked(text: str) -> None:
+    """Nothing raises, and where nothing is complained about, nothing is lost."""
+    if not problems(text) and file_of(text) is None:
+        read = "".join(flag.raw for flag in parse(text))
+        assert read.translate(NO_BLANKS) == text.translate(NO_BLANKS)
 
 
 def test_a_bare_word_is_named_with_the_flags_it_would_lose() -> None:

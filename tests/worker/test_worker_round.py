@@ -109,7 +109,10 @@ def build():
     batch = jax.device_put(jnp.ones((8, 4)), NamedSharding(mesh, P("data")))
     def step(w, batch):
         return w - jax.grad(lambda w: ((batch @ w) ** 2).mean())(w)
-    return jax.jit(step), (jnp.ones(4), batch)
+    def check(reference, candidate):
+        initial = [array for array in jax.live_arrays() if array.shape == (4,) and float(array[0]) == 1.0]
+        return True, f"{len(initial)} initial states"
+    return {"step": jax.jit(step), "args": (jnp.ones(4), batch), "check": check}
 """
 
 
@@ -126,3 +129,6 @@ def test_a_state_that_the_step_itself_moves_is_settled_before_anything_is_timed(
     worker.round("f", reset=True)
     assert all(isinstance(block, Block) for block in reply.blocks), reply
     assert (worker.folder / "compiles").read_text() == compiles
+    # Nothing is donated, and yet the initial state takes no room on the device once the steps are under way.
+    worker.numerics("c", save=True)
+    assert worker.numerics("c").check_message == "0 initial states"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tuner.worker import stats
-from tuner.worker.stats import MAX_RATIO, difference
+from tuner.worker.stats import MAX_RATIO, compared
 
 RNG = np.random.default_rng(3)
 
@@ -23,7 +23,7 @@ RNG = np.random.default_rng(3)
 @pytest.mark.parametrize("shape", [(), (7,), (5, 6), (2, 3, 4)])
 def test_equal_arrays_differ_by_exactly_nothing(dtype: type, shape: tuple[int, ...]) -> None:
     values = (3 * RNG.normal(size=shape)).astype(dtype)
-    found = difference(values, values.copy())
+    found = compared(values, values.copy())
     assert (found.l2, found.slope, found.masks_equal) == (0.0, 0.0, True)
 
 
@@ -31,7 +31,7 @@ def test_a_slice_scaled_by_a_percent_shows_in_the_slope_of_its_axis_only_faintly
     reference = RNG.normal(size=(40, 50))
     candidate = reference.copy()
     candidate[:, 7] *= 1.01
-    found = difference(reference, candidate)
+    found = compared(reference, candidate)
     share = np.sum(reference[:, 7] ** 2) / np.sum(reference**2)
     assert found.l2 == pytest.approx(0.01 * np.sqrt(share), rel=1e-6)
     weight = np.sum(reference[:, 7] ** 2) / max(np.sum(reference[:, 7] ** 2), np.mean(np.sum(reference**2, axis=0)))
@@ -42,7 +42,7 @@ def test_a_slice_scaled_by_a_percent_shows_in_the_slope_of_its_axis_only_faintly
 def test_noise_without_direction_has_a_small_slope() -> None:
     reference = RNG.normal(size=(64, 64))
     noise = RNG.normal(size=(64, 64)) * 1e-3
-    found = difference(reference, reference + noise)
+    found = compared(reference, reference + noise)
     assert found.l2 == pytest.approx(1e-3, rel=0.1)
     assert found.slope < found.l2
 
@@ -52,16 +52,16 @@ def test_a_slice_of_almost_nothing_is_measured_against_the_usual_slice() -> None
     reference[0] = 1e-12
     candidate = reference.copy()
     candidate[0] *= 2
-    assert difference(reference, candidate).slope < 1e-20
+    assert compared(reference, candidate).slope < 1e-20
 
 
 def test_masks_of_nan_and_infinities_count_and_the_rest_is_compared() -> None:
     reference = np.array([1.0, np.nan, np.inf, -np.inf, 2.0])
-    assert difference(reference, reference.copy()).masks_equal
+    assert compared(reference, reference.copy()).masks_equal
     for place, value in ((0, np.nan), (1, 1.0), (2, -np.inf), (3, np.inf), (4, np.inf)):
         candidate = reference.copy()
         candidate[place] = value
-        found = difference(reference, candidate)
+        found = compared(reference, candidate)
         assert not found.masks_equal
         assert found.l2 == 0.0
 
@@ -70,12 +70,12 @@ def test_integers_give_the_share_that_differs() -> None:
     reference = np.arange(10)
     candidate = reference.copy()
     candidate[:3] += 1
-    assert difference(reference, candidate).l2 == pytest.approx(0.3)
-    assert difference(np.array([True, False]), np.array([True, True])).l2 == pytest.approx(0.5)
+    assert compared(reference, candidate).l2 == pytest.approx(0.3)
+    assert compared(np.array([True, False]), np.array([True, True])).l2 == pytest.approx(0.5)
 
 
 def test_a_difference_from_zero_is_the_largest_ratio_and_stays_a_json_number() -> None:
-    found = difference(np.zeros(3), np.array([0.0, 0.0, 1e-30]))
+    found = compared(np.zeros(3), np.array([0.0, 0.0, 1e-30]))
     assert found.l2 == MAX_RATIO
     assert json.loads(json.dumps(found.l2, allow_nan=False)) == MAX_RATIO
 
@@ -83,17 +83,17 @@ def test_a_difference_from_zero_is_the_largest_ratio_and_stays_a_json_number() -
 @pytest.mark.parametrize("size", [1e-38, 1e38])
 def test_squares_neither_overflow_nor_vanish(size: float) -> None:
     reference = np.full((3, 4), size, np.float32)
-    assert difference(reference, reference * np.float32(1.5)).l2 == pytest.approx(0.5, rel=1e-5)
+    assert compared(reference, reference * np.float32(1.5)).l2 == pytest.approx(0.5, rel=1e-5)
     huge = np.full(4, 1e300)
-    assert difference(huge, huge * 1.5).l2 == pytest.approx(0.5)
+    assert compared(huge, huge * 1.5).l2 == pytest.approx(0.5)
 
 
 def test_cutting_into_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     reference = RNG.normal(size=(9, 5, 4))
     candidate = reference * (1 + 1e-3 * RNG.normal(size=reference.shape))
-    whole = difference(reference, candidate)
+    whole = compared(reference, candidate)
     monkeypatch.setattr(stats, "_CHUNK", 40)
-    cut = difference(reference, candidate)
+    cut = compared(reference, candidate)
     assert cut.l2 == pytest.approx(whole.l2, rel=1e-12)
     assert cut.slope == pytest.approx(whole.slope, rel=1e-12)
 
@@ -103,16 +103,16 @@ def test_the_accelerators_way_agrees_with_the_hosts() -> None:
     code = """
 import sys, warnings; warnings.simplefilter("error")
 import jax, jax.numpy as jnp, ml_dtypes, numpy as np
-from tuner.worker.stats import difference, difference_on_device
+from tuner.worker.stats import compared, compared_on_device
 rng = np.random.default_rng(0)
 for dtype in (np.float32, ml_dtypes.bfloat16, np.complex64, np.int32):
     for shape in ((), (6,), (4, 5, 6)):
         r = (5 * rng.normal(size=shape)).astype(dtype); c = (r * (1 + 0.02 * rng.normal(size=shape))).astype(dtype)
         if shape == (6,) and dtype == np.float32: r[1], c[2] = np.nan, np.inf
-        host, device = difference(r, c), difference_on_device(jnp.asarray(r), jnp.asarray(c))
+        host, device = compared(r, c), compared_on_device(jnp.asarray(r), jnp.asarray(c))
         assert host.masks_equal == device.masks_equal
         assert np.allclose([host.l2, host.slope], [device.l2, device.slope], rtol=1e-6, atol=0), (dtype, host, device)
-        same = difference_on_device(jnp.asarray(r), jnp.asarray(r))
+        same = compared_on_device(jnp.asarray(r), jnp.asarray(r))
         assert (same.l2, same.slope, same.masks_equal) == (0, 0, True)
 assert not jax.config.jax_enable_x64
 print("agreed")

@@ -142,7 +142,7 @@ def test_a_jitted_step_keeps_its_arguments_of_jit_under_other_options() -> None:
     assert dict(info.compiler_options_kvs) == {"a": "1", "b": "3"}
     assert step.name == "double"
     assert step.base() is not step.base()
-    assert step.donated() == [0]
+    assert step.donated == {0}
     assert step.inputs.paths == ("args[0]",)
 
 
@@ -151,7 +151,7 @@ def test_donated_positions_behind_static_ones_are_not_shifted_twice() -> None:
         return x + y
 
     made = make_step(jax.jit(step, static_argnums=0, donate_argnums=(1,)), ("a", X, X), {})
-    assert made.donated() == [0]
+    assert made.donated == {0}
     assert made.inputs.paths == ("args[1]", "args[2]")
     assert made.inputs.call([1, 2]) == (("a", 1, 2), {})
 
@@ -173,7 +173,7 @@ def test_a_method_of_a_jitted_function_is_taken_apart() -> None:
     model = Model()
     made = make_step(model.step, (X,), {})
     assert made.bound_args == (model,)
-    assert (made.donated(), made.inputs.static_args) == ([0], {})
+    assert (made.donated, made.inputs.static_args) == ({0}, {})
 
 
 def test_configuration_values_get_the_types_of_jaxs_options() -> None:

@@ -64,16 +64,15 @@ def write_bundle(
         workload_knobs=dict(workload_knobs or {}),
     )
     try:
-        env_file: str | None = _env_file(manifest)
-    except UsageError as error:
-        env_file = None
-        manifest = msgspec.structs.replace(
-            manifest, notices=(*manifest.notices, f"no {ENV_FILE}: {error.where}: {error.what}")
-        )
-    try:
         with _reserved(root) as (folder, final):
-            texts = {ENV_FILE: env_file, SHELL_FILE: _shell_file(manifest, final)}
-            contents = {name: text.encode(errors="surrogateescape") for name, text in texts.items() if text is not None}
+            texts = {}
+            try:
+                texts[ENV_FILE] = _env_file(manifest, final)
+            except UsageError as error:
+                notice = f"no {ENV_FILE}: {error.where}: {error.what}"
+                manifest = msgspec.structs.replace(manifest, notices=(*manifest.notices, notice))
+            texts[SHELL_FILE] = _shell_file(manifest, final)
+            contents = {name: text.encode(errors="surrogateescape") for name, text in texts.items()}
             contents[JSON_FILE] = _json(best)
             if profile is not None:
                 contents[PROFILE_FILE] = profile
@@ -87,7 +86,7 @@ def write_bundle(
     return Bundle(path=final, manifest=manifest, best=best)
 
 
-def _env_file(manifest: Manifest) -> str:
+def _env_file(manifest: Manifest, final: Path) -> str:
     lines = [
         *header(manifest),
         f"Load: docker run --env-file {ENV_FILE} (or podman), kubectl create configmap --from-env-file={ENV_FILE}",
@@ -96,7 +95,7 @@ def _env_file(manifest: Manifest) -> str:
     if manifest.unset:
         lines.append(f"This file can't unset variables, and these must not be set: {', '.join(manifest.unset)}")
     if manifest.cache:
-        lines.append(f"The compiled step is in {CACHE_FOLDER} beside this file: where you mount that folder, set")
+        lines.append(f"The compiled step is in {final / CACHE_FOLDER}: to load it, copy or mount that folder and set")
         lines.append(f"{CACHE_DIR}=/where/it/is/{CACHE_FOLDER}")
     return envfile.raw(manifest.env, comments=lines)
 
@@ -113,12 +112,11 @@ def _shell_file(manifest: Manifest, final: Path) -> str:
 
 def _cache_lines(final: Path) -> str:
     return f"""\
-# The compiled step is in {CACHE_FOLDER} beside this file. bash knows where this file is; other shells look where it was
-# written.
-if [ -n "${{BASH_SOURCE:-}}" ]; then
+# The compiled step is in the bundle's {CACHE_FOLDER}. It is looked for beside this file, whose place bash knows, then
+# where it was written; found nowhere, the step is compiled as usual.
+tuner_bundle={envfile.quoted(str(final))}
+if [ -n "${{BASH_SOURCE:-}}" ] && [ -d "$(dirname -- "$BASH_SOURCE")/{CACHE_FOLDER}" ]; then
     tuner_bundle=$(CDPATH= cd -- "$(dirname -- "$BASH_SOURCE")" && pwd)
-else
-    tuner_bundle={envfile.quoted(str(final))}
 fi
 if [ -d "$tuner_bundle/{CACHE_FOLDER}" ]; then
     export {CACHE_DIR}="$tuner_bundle/{CACHE_FOLDER}"

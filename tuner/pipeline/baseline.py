@@ -33,7 +33,7 @@ _TWIN = "control-twin"
 _MIN_ROUNDS = 12
 _STEADY_BLOCKS = 16
 _NUMERICS_STEPS = 8
-_NUMERICS_S = 4.0
+_NUMERICS_S = 0.5
 # Settings that change how the compiler reaches the same numbers, for the null set: other vector widths and other GEMM
 # kernels reorder sums. A tolerance below what these do would reject harmless candidates.
 _BENIGN: dict[str, tuple[dict[str, OptionValue], ...]] = {

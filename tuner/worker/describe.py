@@ -17,7 +17,6 @@ import numpy as np
 from tuner.protocol.messages import Loaded
 from tuner.worker.internals import BackendStart
 from tuner.worker.open import Opened
-from tuner.worker.step import Step
 
 __all__ = ["loaded", "versions"]
 
@@ -38,7 +37,7 @@ def loaded(
     """Everything about the session that the parent can't see. `build_s` includes starting the devices."""
     step = opened.session.step
     devices = jax.devices()
-    leaves = step.inputs.leaves(step.args, step.kwargs)
+    leaves = opened.leaves
     return Loaded(
         source=source,
         step_name=step.name,
@@ -61,7 +60,7 @@ def loaded(
         import_s=import_s,
         init_s=backend.seconds,
         build_s=max(0.0, build_s - backend.seconds),
-        notices=_notices(step, opened, leaves),
+        notices=_notices(opened),
     )
 
 
@@ -82,17 +81,18 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _notices(step: Step, opened: Opened, leaves: list[Any]) -> tuple[str, ...]:
+def _notices(opened: Opened) -> tuple[str, ...]:
+    step = opened.session.step
     carried = {i for i, _ in opened.carry.pairs}
     notices = []
     if not carried:
         notices.append("no output looks like an input: every step gets the same inputs")
-    if lost := sorted(set(step.donated()) - carried):
+    if lost := sorted(step.donated - carried):
         names = ", ".join(step.inputs.paths[i] for i in lost)
         notices.append(
             f"donated, but given back by no output: {names}; a copy is made before every step and timed with it"
         )
-    if hosted := [i for i, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray) and i not in carried]:
+    if hosted := [i for i, leaf in enumerate(opened.leaves) if isinstance(leaf, np.ndarray) and i not in carried]:
         names = ", ".join(step.inputs.paths[i] for i in hosted)
         notices.append(f"NumPy inputs are transferred to the device at every step: {names}")
     return tuple(notices)

@@ -49,6 +49,8 @@ class Loop:
         except ProtocolError as error:
             raise Refused(FailureClass.PROTOCOL, str(error)) from error
         if isinstance(request, Close):
+            if self._session is not None:
+                self._session.quiet()
             return Closed()
         if isinstance(request, Load):
             return self._load(number, request)

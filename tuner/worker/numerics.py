@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,10 @@ import jax
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import LeafStats, Numerics, NumericsReply
 from tuner.worker.failures import Refused, first_line
-from tuner.worker.reference import Leaf, Reference, collected, read, stamp_of, write
+from tuner.worker.reference import Leaf, Reference, Writing, collected, read, stamp_of
 from tuner.worker.saved import is_key, to_host
 from tuner.worker.session import WorkerSession
-from tuner.worker.stats import Difference, difference, difference_on_device
+from tuner.worker.stats import Difference, compared, compared_on_device
 from tuner.worker.wait import wait
 
 __all__ = ["check_numerics"]
@@ -51,17 +53,18 @@ def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
     finally:
         session.state.lose()
     if reference is None:
-        made = Reference(horizons)
-        path = Path(request.reference)
-        write(made, path)
-        session.references = {stamp_of(path): made}
+        session.quiet()
+        session.writing = Writing(Reference(horizons), Path(request.reference))
     return NumericsReply(leaves=tuple(stats), check=passed, check_message=message)
 
 
 def _reference(session: WorkerSession, request: Numerics) -> Reference:
     path = Path(request.reference)
-    reference = session.references.get(stamp_of(path)) or read(path)
-    session.references = {stamp_of(path): reference}
+    if session.writing is not None and session.writing.path == path:
+        reference = session.writing.reference
+    else:
+        reference = session.references.get(stamp_of(path)) or read(path)
+        session.references = {stamp_of(path): reference}
     if missing := {1, request.steps} - reference.horizons.keys():
         have = ", ".join(map(str, sorted(reference.horizons)))
         message = f"{path} holds outputs after {have} steps, not after {', '.join(map(str, missing))}"
@@ -76,22 +79,22 @@ def _compared(session: WorkerSession, reference: tuple[Leaf, ...], out: Any, ste
         raise Refused(
             FailureClass.WRONG_RESULT, f"the outputs have {len(paths)} leaves, not the reference's {len(reference)}"
         )
-    stats = []
-    for leaf, (_, array) in zip(reference, flat, strict=True):
-        found = _difference(session, leaf, array)
-        stats.append(
-            LeafStats(
-                path=leaf.path,
-                dtype=str(array.dtype),
-                size=int(array.size),
-                shape=tuple(array.shape),
-                steps=steps,
-                l2=found.l2,
-                slope=found.slope,
-                masks_equal=found.masks_equal,
-            )
+    # NumPy lets go of the interpreter's lock in its loops: several leaves at once, as many as there are cores.
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="tuner-compare") as pool:
+        found = pool.map(lambda pair: _difference(session, *pair), zip(reference, [a for _, a in flat], strict=True))
+    return [
+        LeafStats(
+            path=leaf.path,
+            dtype=str(array.dtype),
+            size=int(array.size),
+            shape=tuple(array.shape),
+            steps=steps,
+            l2=difference.l2,
+            slope=difference.slope,
+            masks_equal=difference.masks_equal,
         )
-    return stats
+        for leaf, (_, array), difference in zip(reference, flat, found, strict=True)
+    ]
 
 
 def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array) -> Difference:
@@ -100,8 +103,8 @@ def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array) -> Differe
         message = f"{leaf.path} has shape {array.shape}, the reference {leaf.array().shape}"
         raise Refused(FailureClass.WRONG_RESULT, message)
     if session.platform == "cpu" or array.size < _ON_DEVICE or is_key(array):
-        return difference(leaf.data, to_host(array))
-    return difference_on_device(jax.device_put(leaf.data, array.sharding), array)
+        return compared(leaf.data, to_host(array))
+    return compared_on_device(jax.device_put(leaf.data, array.sharding), array)
 
 
 def _checked(check: Callable[[Any, Any], Any], reference: tuple[Leaf, ...], out: Any) -> tuple[bool, str]:

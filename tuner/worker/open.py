@@ -21,9 +21,10 @@ __all__ = ["Opened", "check_platform", "open_build", "open_call", "prepare"]
 
 @dataclass(frozen=True)
 class Opened:
-    """A session with what only the reply to Load tells."""
+    """A session with what only the reply to Load tells. `leaves`: the initial inputs; not to be kept."""
 
     session: WorkerSession
+    leaves: list[Any]
     workload: Workload
     carry: carry.Carry
     out_paths: tuple[str, ...]
@@ -49,7 +50,8 @@ def check_platform(platform: str | None) -> None:
         raise Refused(FailureClass.PLATFORM, f"no device could be started: {first_line(error)}") from error
     if platform is None or platform == found or (found == "gpu" and platform.lower() in kind.lower()):
         return
-    reasons = [f"{name}: {reason}" for name, reason in internals.backend_errors().items()]
+    kin = ("cuda", "rocm") if platform == "gpu" else (platform,)
+    reasons = [f"{name}: {reason}" for name, reason in internals.backend_errors().items() if name in kin]
     message = f"wanted platform {platform}, but jax {jax.__version__} found {found} devices only"
     raise Refused(FailureClass.PLATFORM, "; ".join([message, *reasons]))
 
@@ -58,11 +60,10 @@ def open_build(returned: Any) -> Opened:
     """A session from what `build` returned. Raises Refused(WORKLOAD) if it can't be stepped."""
     workload = workload_of(returned)
 
-    def threading(step: Step, out: Any) -> carry.Carry:
-        args = step.inputs.arguments(step.args)
+    def threading(step: Step, arguments: tuple[Any, ...], out: Any) -> carry.Carry:
         if workload.carry is not None:
-            return carry.counted(args, out, workload.carry)
-        return carry.detected(args, out, donated=step.donated())
+            return carry.counted(arguments, out, workload.carry)
+        return carry.detected(arguments, out, donated=step.donated)
 
     return _open(workload, threading)
 
@@ -73,22 +74,23 @@ def open_call(
     """A session from one call in a running script. `seen`: (input leaf, output leaf) pairs that its calls threaded;
     without any, shapes decide."""
 
-    def threading(step: Step, out: Any) -> carry.Carry:
-        arguments = step.inputs.arguments(step.args)
-        return carry.paired(arguments, out, seen) if seen else carry.detected(arguments, out, donated=step.donated())
+    def threading(step: Step, arguments: tuple[Any, ...], out: Any) -> carry.Carry:
+        return carry.paired(arguments, out, seen) if seen else carry.detected(arguments, out, donated=step.donated)
 
     return _open(Workload(function, args, kwargs), threading)
 
 
-def _open(workload: Workload, threading: Callable[[Step, Any], carry.Carry]) -> Opened:
+def _open(workload: Workload, threading: Callable[[Step, tuple[Any, ...], Any], carry.Carry]) -> Opened:
     step = make_step(workload.step, workload.args, workload.kwargs)
     base = step.base()
     try:
-        out = step.bind(step.jit(base, {}).eval_shape)(*step.args, **step.kwargs)
+        out = step.bind(step.jit(base, {}).eval_shape)(*workload.args, **workload.kwargs)
     except Exception as error:
         raise Refused(FailureClass.WORKLOAD, f"the step can't be traced: {first_line(error)}") from error
-    threaded = threading(step, out)
+    threaded = threading(step, step.inputs.arguments(workload.args), out)
+    leaves = step.inputs.leaves(workload.args, workload.kwargs)
     flat, _ = jax.tree_util.tree_flatten_with_path(out)
     paths = tuple("out" + jax.tree_util.keystr(path) for path, _ in flat)
-    session = WorkerSession(step, State(step, threaded), workload.check, CompileEvents(), bases={(): base})
-    return Opened(session, workload, threaded, paths)
+    state = State(step.inputs, leaves, threaded)
+    session = WorkerSession(step, state, workload.check, CompileEvents(), bases={(): base})
+    return Opened(session, leaves, workload, threaded, paths)

@@ -17,7 +17,7 @@ __all__ = ["Compiler", "probe"]
 
 # The first bad option ends a compilation before it starts. With an option that doesn't exist beside the one in question
 # nothing ever compiles, and a complaint about the other one means that ours was taken, if ours came first.
-_NOBODY = "xla_no_such_option_exists_"
+_NOBODY = "zzz_no_such_option_"  # last, should anything sort them
 _IMPOSSIBLE = "@"  # a value for no type but text
 _TYPE = re.compile(r"While setting option \S+, .* is not a valid (\w+) value")
 _TRIES = 16  # names tried where the order is one of chance: one answer in 65,000 is then wrong
@@ -42,8 +42,7 @@ class Compiler:
         self._lowered = lowered
         # The compiler inside jaxlib applies options in the order given; one in a plugin gets them as an unordered map
         # (seen on CUDA, jax 0.11.2), where only another name can bring ours to the front.
-        ordered = all(_unknown(f"{_NOBODY}a{i}") in self._says(f"{_NOBODY}a{i}", "1", f"b{i}") for i in range(_TRIES))
-        self._tries = 1 if ordered else _TRIES
+        self._tries = 1 if all(self._keeps_order(i) for i in range(_TRIES)) else _TRIES
 
     def complaint(self, name: str, value: Any) -> str:
         """First line of what the compiler says against ``name=value``; empty if it would take it."""
@@ -67,6 +66,10 @@ class Compiler:
             if not self.complaint(name, value):
                 return kind
         return "message"
+
+    def _keeps_order(self, i: int) -> bool:
+        first, second = ("a", "b") if i % 2 else ("b", "a")
+        return _unknown(f"{_NOBODY}{first}{i}") in self._says(f"{_NOBODY}{first}{i}", "1", f"{second}{i}")
 
     def _says(self, name: str, value: Any, nobody: str) -> str:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from tuner.protocol.failure import FailureClass
 from tuner.worker.failures import Refused
 from tuner.worker.saved import is_key, to_host
 
-__all__ = ["Leaf", "Reference", "collected", "read", "stamp_of", "write"]
+__all__ = ["Leaf", "Reference", "Writing", "collected", "read", "stamp_of", "write"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,33 @@ def stamp_of(path: Path) -> tuple[str, int, int]:
     except OSError:
         return str(path), 0, 0
     return str(path), status.st_mtime_ns, status.st_size
+
+
+class Writing:
+    """A reference on its way to the disk, beside the work that follows: gigabytes take a while.
+
+    Nothing may be timed meanwhile, and nobody else can read it before it is there: `done` waits for that.
+    """
+
+    def __init__(self, reference: Reference, path: Path) -> None:
+        self.path = path
+        self.reference = reference
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="tuner-reference", daemon=True)
+        self._thread.start()
+
+    def done(self) -> None:
+        """Wait until the file is there. Raises what writing it raised, once."""
+        self._thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        try:
+            write(self.reference, self.path)
+        except BaseException as error:
+            self._error = error
 
 
 def write(reference: Reference, path: Path) -> None:

@@ -18,7 +18,7 @@ from tuner.worker.state import State
 from tuner.worker.step import Step
 
 if TYPE_CHECKING:
-    from tuner.worker.reference import Reference
+    from tuner.worker.reference import Reference, Writing
 
 __all__ = ["Candidate", "WorkerSession"]
 
@@ -52,7 +52,7 @@ class WorkerSession:
 
     `settled`: the state is placed as the step's own outputs are (see `State.settle`).
 
-    `references`: the reference outputs last read or written here, by their file's stamp.
+    `references`: the reference outputs last read here, by their file's stamp. `writing`: those last made here.
     """
 
     step: Step
@@ -62,6 +62,7 @@ class WorkerSession:
     bases: dict[tuple[str, ...], Callable[..., Any]]
     candidates: dict[str, Candidate] = field(default_factory=dict)
     references: dict[tuple[str, int, int], Reference] = field(default_factory=dict)
+    writing: Writing | None = None
     settled: bool = False
 
     @property
@@ -72,6 +73,11 @@ class WorkerSession:
         """A living candidate with the same settings. It is used again, not compiled again: two jitted functions with
         equal options share what jax caches, and clearing one would take the executable from the other."""
         return next((candidate for candidate in self.candidates.values() if candidate.key == key), None)
+
+    def quiet(self) -> None:
+        """Nothing of the worker's own goes on in the background when this returns."""
+        if self.writing is not None:
+            self.writing.done()
 
     def candidate(self, handle: str) -> Candidate:
         """The candidate compiled under `handle`. Raises Refused(PROTOCOL) if there is none."""

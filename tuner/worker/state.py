@@ -12,7 +12,7 @@ import numpy as np
 from tuner.worker import carry
 from tuner.worker.nudge import nudged
 from tuner.worker.saved import Saved, as_array, restored, saved
-from tuner.worker.step import Step
+from tuner.worker.step import Inputs
 from tuner.worker.wait import wait
 
 __all__ = ["State"]
@@ -27,16 +27,16 @@ class State:
     failed after its inputs were donated), `reset` brings it back.
     """
 
-    def __init__(self, step: Step, threading: carry.Carry) -> None:
-        self._inputs = step.inputs
+    def __init__(self, inputs: Inputs, leaves: list[Any], threading: carry.Carry) -> None:
+        """`leaves`: the initial inputs. They become the live state, so that there is no second copy on the device."""
+        self._inputs = inputs
         self._carry = threading
         self._carried = frozenset(source for source, _ in threading.pairs)
-        leaves = step.inputs.leaves(step.args, step.kwargs)
         leaves = [as_array(leaf) if i in self._carried else leaf for i, leaf in enumerate(leaves)]
         # Leaves that are no jax arrays stay what they are: the workload hands them over anew at every step.
         self._copies: dict[int, Saved] = {i: saved(x) for i, x in enumerate(leaves) if isinstance(x, jax.Array)}
         self._originals = [None if i in self._copies else leaf for i, leaf in enumerate(leaves)]
-        self._call: _Call | None = step.inputs.call(leaves)
+        self._call: _Call | None = inputs.call(leaves)
         self._nudged = False
         self._spent: dict[int, jax.Array] = {}
         self._stepped = False

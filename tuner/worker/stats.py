@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["MAX_RATIO", "Difference", "difference", "difference_on_device"]
+__all__ = ["MAX_RATIO", "Difference", "compared", "compared_on_device"]
 
 MAX_RATIO = 1e300
 """Stands for "any difference from a reference that is zero": JSON has no infinity."""
@@ -31,7 +31,7 @@ class Difference:
 _SAME = Difference(0.0, 0.0, True)
 
 
-def difference(reference: np.ndarray[Any, Any], candidate: np.ndarray[Any, Any]) -> Difference:
+def compared(reference: np.ndarray[Any, Any], candidate: np.ndarray[Any, Any]) -> Difference:
     """`candidate` against `reference`, two host arrays of one shape. Sums run in float64; equal arrays give exactly 0.
 
     Host arithmetic on purpose: the settings under test act on everything that XLA compiles in this process.
@@ -59,7 +59,7 @@ def difference(reference: np.ndarray[Any, Any], candidate: np.ndarray[Any, Any])
     return _finished(total, masks, dots, norms)
 
 
-def difference_on_device(reference: Any, candidate: jax.Array) -> Difference:
+def compared_on_device(reference: Any, candidate: jax.Array) -> Difference:
     """The same for arrays that live on an accelerator, where moving them costs more than the sums."""
     if not (_is_float(reference.dtype) and _is_float(candidate.dtype)):
         return Difference(float(jnp.mean(reference != candidate)), 0.0, True)

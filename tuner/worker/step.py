@@ -61,9 +61,10 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Step:
-    """`function` is what was jitted, or is to be.
+    """`function` is what was jitted, or is to be. A step holds no arrays but bound ones.
 
     `info`: the arguments of its `jax.jit`. `bound_args`/`bound_kwargs`: what a partial or a method put in front.
+    `donated`: positions of the input leaves that `jax.jit` was told to donate.
     """
 
     name: str
@@ -71,9 +72,8 @@ class Step:
     info: Any
     bound_args: tuple[Any, ...]
     bound_kwargs: Mapping[str, Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
     inputs: Inputs
+    donated: frozenset[int]
 
     def base(self) -> Callable[..., Any]:
         """A new function object that does the step. Everything jitted from one base is traced once, whatever its
@@ -90,17 +90,6 @@ class Step:
     def jit(self, base: Callable[..., Any], compiler_options: Mapping[str, Any]) -> Any:
         """`base` jitted as the workload jits its step, with these compiler options on top."""
         return internals.rejit(base, self.info, compiler_options)
-
-    def donated(self) -> list[int]:
-        """Positions of the input leaves that `jax.jit` was told to donate."""
-        bound = len(self.bound_args)
-        count = bound + len(self.args)
-        positions = {i % count - bound for i in self.info.donate_argnums if -count <= i < count}
-        args = tuple(
-            jax.tree.map(lambda _, i=i: i in positions, a) for i, a in enumerate(self.inputs.arguments(self.args))
-        )
-        kwargs = {k: jax.tree.map(lambda _, k=k: k in self.info.donate_argnames, v) for k, v in self.kwargs.items()}
-        return [i for i, donated in enumerate(self.inputs.leaves(args, kwargs)) if donated]
 
     def bind(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` (jitted, or its `lower`) with the bound arguments in front."""
@@ -155,7 +144,8 @@ def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     plain = internals.unjitted(function) if internals.is_jitted(function) else function
     inputs = _inputs(info, len(bound_args), args, kwargs)
     _check_leaves(inputs, inputs.leaves(args, kwargs))
-    return Step(_name(plain), plain, info, bound_args, bound_kwargs, args, kwargs, inputs)
+    donated = _donated(info, len(bound_args), inputs, args, kwargs)
+    return Step(_name(plain), plain, info, bound_args, bound_kwargs, inputs, donated)
 
 
 def _unbound(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -182,13 +172,24 @@ def _name(function: Any) -> str:
 
 
 def _inputs(info: Any, bound: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
-    count = bound + len(args)
-    positions = {i % count - bound for i in info.static_argnums if -count <= i < count}
-    static_args = {i: args[i] for i in positions if i >= 0}
+    static_args = {i: args[i] for i in _positions(info.static_argnums, bound, len(args))}
     static_kwargs = {name: value for name, value in kwargs.items() if name in info.static_argnames}
     bare = Inputs(None, (), static_args, static_kwargs)
     flat, tree = jax.tree_util.tree_flatten_with_path(bare._dynamic(args, kwargs))
     return Inputs(tree, tuple(_path(path) for path, _ in flat), static_args, static_kwargs)
+
+
+def _donated(info: Any, bound: int, inputs: Inputs, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[int]:
+    positions = _positions(info.donate_argnums, bound, len(args))
+    marked = tuple(jax.tree.map(lambda _, i=i: i in positions, arg) for i, arg in enumerate(inputs.arguments(args)))
+    named = {name: jax.tree.map(lambda _, n=name: n in info.donate_argnames, kwargs[name]) for name in kwargs}
+    return frozenset(i for i, leaf in enumerate(inputs.leaves(marked, named)) if leaf)
+
+
+def _positions(argnums: tuple[int, ...], bound: int, given: int) -> set[int]:
+    """Which of the `given` arguments `argnums` means; it counts `bound` ones before them, or from the end."""
+    count = bound + given
+    return {i % count - bound for i in argnums if -count <= i < count and i % count >= bound}
 
 
 def _path(path: tuple[Any, ...]) -> str:

@@ -23,6 +23,7 @@ _ATTEMPTS = 3  # blocks begun before giving up on a step that meets new sharding
 def time_round(session: WorkerSession, request: Round) -> RoundReply:
     """Time the arms in the given order. An arm that fails is a Failure in its place; the next one starts from a
     restored state."""
+    session.quiet()
     if request.reset:
         session.state.reset()
     return RoundReply(blocks=tuple(_arm(session, arm) for arm in request.arms))

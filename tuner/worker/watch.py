@@ -151,5 +151,5 @@ def _same_arrays(leaves: list[Any], outputs: list[weakref.ref[Any]]) -> tuple[tu
 
 
 def _kept(step: Step, leaves: list[Any]) -> list[Any]:
-    donated = set(step.donated())
-    return [saved(leaf) if i in donated and isinstance(leaf, jax.Array) else leaf for i, leaf in enumerate(leaves)]
+    copied = [i in step.donated and isinstance(leaf, jax.Array) for i, leaf in enumerate(leaves)]
+    return [saved(leaf) if copy else leaf for leaf, copy in zip(leaves, copied, strict=True)]
