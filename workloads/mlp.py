@@ -1,4 +1,4 @@
-"""Training step of a deep, narrow MLP: 64 residual layers as separate arrays, so the step is many small kernels.
+"""Training step of a deep, narrow MLP: 64 residual layers one after another, so the step is many small kernels.
 
 A fixed random teacher gives the targets; batches follow one another from a small data set, so the loss falls and the
 weights keep moving. Adam, float32, parameters and optimiser state donated.
@@ -19,18 +19,18 @@ WIDTH = {"cpu": 64, "gpu": 256}
 BATCH = {"cpu": 32, "gpu": 512}
 RATE, DECAY_1, DECAY_2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
-Params = list[dict[str, jax.Array]]
+Params = dict[str, jax.Array]
 
 
-def forward(params: Params, x: jax.Array) -> jax.Array:
+def forward(layers: list[Params], x: jax.Array) -> jax.Array:
     """(batch, width) → (batch, width)."""
-    for layer in params:
-        x = x + jnp.tanh(x @ layer["w"] + layer["b"]) / len(params) ** 0.5
+    for layer in layers:
+        x = x + jnp.tanh(x @ layer["w"] + layer["b"]) / len(layers) ** 0.5
     return x
 
 
-def loss_of(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
-    return jnp.mean((forward(params, x) - y) ** 2)
+def loss_of(layers: list[Params], x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.mean((forward(layers, x) - y) ** 2)
 
 
 def adam(count: jax.Array, grad: jax.Array, m: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -44,9 +44,11 @@ def adam(count: jax.Array, grad: jax.Array, m: jax.Array, v: jax.Array) -> tuple
 def step(
     params: Params, first: Params, second: Params, count: jax.Array, xs: jax.Array, ys: jax.Array
 ) -> tuple[Params, Params, Params, jax.Array, jax.Array]:
-    """One Adam step on the next batch; the last output is its loss."""
+    """One Adam step on the next batch; the last output is its loss. `params` has all layers stacked along axis 0."""
     batch = count % xs.shape[0]
-    loss, grads = jax.value_and_grad(loss_of)(params, xs[batch], ys[batch])
+    layers = [jax.tree.map(lambda a, i=i: a[i], params) for i in range(params["b"].shape[0])]
+    loss, by_layer = jax.value_and_grad(loss_of)(layers, xs[batch], ys[batch])
+    grads = jax.tree.map(lambda *g: jnp.stack(g), *by_layer)
     count = count + 1
     moved = jax.tree.map(lambda g, m, v: adam(count, g, m, v), grads, first, second)
     change, first, second = jax.tree.transpose(jax.tree.structure(grads), jax.tree.structure((0, 0, 0)), moved)
@@ -59,8 +61,7 @@ def build(*, width: int | None = None, batch: int | None = None, layers: int = L
     width = width or WIDTH.get(platform, WIDTH["cpu"])
     batch = batch or BATCH.get(platform, BATCH["cpu"])
     rng = np.random.default_rng(0)
-    weights = rng.normal(size=(layers, width, width)) / width**0.5
-    params = [{"w": w, "b": np.zeros(width)} for w in weights]
+    params = {"w": rng.normal(size=(layers, width, width)) / width**0.5, "b": np.zeros((layers, width))}
     zeros = jax.tree.map(np.zeros_like, params)
     xs = rng.normal(size=(BATCHES, batch, width))
     ys = np.sin(2.0 * xs @ rng.normal(size=(width, width)) / width**0.5)

@@ -46,6 +46,7 @@ _CONFIRM_SHARE = 0.3
 _ALTERNATIONS = 10
 _CONFIRM_BLOCKS = 2 * (_ALTERNATIONS + 2)
 _SEAL_PROCESSES = 2
+_CORES_A_START = 4
 _REPORT_S = 2.0
 
 
@@ -175,8 +176,12 @@ def _plan(run: Run, bench: Bench, block_s: float) -> tuple[float, int, float, tu
     Says so if the budget is short.
     """
     loaded = bench.loaded
-    process_s = loaded.import_s + loaded.init_s + loaded.build_s + bench.control.lower_s + bench.control.compile_s
-    pair_s = 2 * process_s + _CONFIRM_BLOCKS * block_s * 1.2
+    start_s = loaded.import_s + loaded.init_s + loaded.build_s
+    compile_s = bench.control.lower_s + bench.control.compile_s
+    process_s = start_s + compile_s
+    # The processes of a pair start side by side where there are cores for both, and compile one after the other.
+    starts = 1 if run.host.usable_cores >= _CORES_A_START else 2
+    pair_s = starts * start_s + 2 * compile_s + _CONFIRM_BLOCKS * block_s * 1.2
     pairs = int(min(LOOKS[-1], max(LOOKS[0], _CONFIRM_SHARE * run.options.budget_s / pair_s)))
     reserve_s = pairs * pair_s + _SEAL_PROCESSES * process_s + _REPORT_S
     left_s = run.options.budget_s - run.budget.elapsed_s - reserve_s

@@ -94,7 +94,8 @@ class Bench:
     def compile(self, configs: Sequence[Config]) -> dict[Config, Compiled | Failure]:
         """Compile `configs` (whose environment part is this session's). The control's entry costs nothing."""
         wanted = [c for c in configs if c != self.config]
-        threads = 1 if self.loaded.platform == "cpu" else 8
+        # A CPU's code generation is parallel by itself. On a GPU it is not, and the control has autotuned already.
+        threads = 1 if self.loaded.platform == "cpu" else max(1, min(16, int(self.run.host.usable_cores)))
         results: dict[Config, Compiled | Failure] = {c: self.control for c in configs if c == self.config}
         if wanted:
             variants = [variant(c.key, split(c, self.run.space)[1], self.run.space) for c in wanted]
