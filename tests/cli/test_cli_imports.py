@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 HEAVY = ("jax", "jaxlib", "numpy", "optuna", "pandas", "rich", "scipy", "sqlalchemy")
 TUNE = "import sys; from tuner.cli import main; sys.exit(main())"

@@ -11,6 +11,8 @@ from measure_samples import noise
 from tuner.measure import ConfirmState, Verdict, confirm
 from tuner.measure.confirmation import boundaries, critical_t
 
+pytestmark = pytest.mark.slow
+
 MARGIN = 0.005
 
 

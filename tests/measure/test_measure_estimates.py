@@ -11,6 +11,8 @@ from measure_samples import known, noise
 from tuner.measure import Estimate, combine, difference, estimate
 from tuner.measure.estimates import hodges_lehmann
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["normal", "t3", "stalls"])
 @pytest.mark.parametrize("n", [6, 9, 16, 40])

@@ -19,6 +19,8 @@ from tuner.measure import (
     steps_per_block,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_noise_of_a_round_is_told_from_a_twin_of_the_control() -> None:
     gains = 0.01 * np.random.default_rng(0).standard_normal(400)

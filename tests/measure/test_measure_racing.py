@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from tuner.measure import RaceState, race
 from tuner.measure.racing import log_evidence
 
+pytestmark = pytest.mark.slow
+
 MARGIN = 0.005
 
 

@@ -100,15 +100,21 @@ def options(tmp_path: Path, space: Path) -> RunOptions:
         spaces=(str(space),),
         platform="cpu",
         store=str(tmp_path / "store"),
+        budget_s=200.0,
         command=("tune", "workload.py"),
     )
 
 
 @pytest.fixture
-def tune_on(options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
-    """`tune_on(machine, **changes)` runs the whole pipeline on `machine` with the fixture's options changed."""
+def tune_on(
+    request: pytest.FixtureRequest, options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Tune:
+    """`tune_on(machine, **changes)` runs the whole pipeline on `machine` with the fixture's options changed. The Optuna
+    study is only written for tests marked `mirrored`."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # the device lock of this test alone
     monkeypatch.setattr("os.fsync", lambda fd: None)  # thousands of events in no time; the log's own tests keep it
+    if "mirrored" not in request.keywords:
+        monkeypatch.setattr("tuner.store.study.StudyMirror.record", lambda *_, **__: "")
 
     def call(machine: FakeMachine, **changes: object) -> Outcome:
         return tune(

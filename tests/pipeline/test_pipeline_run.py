@@ -17,6 +17,8 @@ from tuner.store import read
 from tuner.store.events import Interruption, Notice, RoundTimed, SessionStarted, StageFinished, TrialFinished
 from tuner.store.records import ConfirmRecord, MinimiseRecord, ProbeRecord, ScreenRecord
 
+pytestmark = pytest.mark.slow
+
 GOOD = ("xla_good", "true")
 BAD = ("xla_bad", "true")
 
@@ -191,6 +193,7 @@ def test_nothing_is_timed_while_another_session_compiles(tune_on):
             waiting = None
 
 
+@pytest.mark.mirrored
 def test_every_event_is_on_the_disk_and_the_study_can_be_opened(tune_on, options):
     outcome = tune_on(FakeMachine(effects={GOOD: -0.05}))
     assert [type(e) for e in read(outcome.folder / "events.jsonl")] == [type(e) for e in outcome.events]

@@ -74,18 +74,21 @@ def test_reading_a_missing_file_raises(tmp_path: Path) -> None:
 
 
 @quick
+@pytest.mark.slow
 @given(st.lists(FLAGS))
 def test_what_is_rendered_reads_back(flags: list[Flag]) -> None:
     assert list(parse(render(flags))) == flags
 
 
 @quick
+@pytest.mark.slow
 @given(st.lists(TAME))
 def test_what_is_rendered_has_no_problem(flags: list[Flag]) -> None:
     assert problems(render(flags)) == ()
 
 
 @quick
+@pytest.mark.slow
 @given(st.text("-=x'\"\\ \n,#–", max_size=20))
 def test_rendering_is_canonical(text: str) -> None:
     """Whatever XLA reads from a text, the canonical text says the same, and is its own canonical text."""
@@ -148,6 +151,7 @@ def test_merge_into_a_file_form_takes_the_files_flags(tmp_path: Path) -> None:
 
 
 @quick
+@pytest.mark.slow
 @given(st.lists(FLAGS), st.dictionaries(NAMES, st.none() | st.text("ab '\"\\", max_size=4), max_size=4))
 def test_merge_means_last_wins(flags: list[Flag], changes: dict[str, str | None]) -> None:
     def effective(text: str) -> dict[str, str | None]:
@@ -161,6 +165,7 @@ def test_merge_means_last_wins(flags: list[Flag], changes: dict[str, str | None]
 
 
 @quick
+@pytest.mark.slow
 @given(st.lists(FLAGS), st.dictionaries(NAMES, st.text("ab '\"", max_size=4), max_size=4))
 def test_merge_twice_is_merge_once(flags: list[Flag], changes: dict[str, str]) -> None:
     once = merge(render(flags), changes)
@@ -171,6 +176,7 @@ def test_merge_twice_is_merge_once(flags: list[Flag], changes: dict[str, str]) -
 
 
 @quick
+@pytest.mark.slow
 @given(st.text() | st.text("-=x_'\"\\ \n,#\u2013\u201c\u00a0", max_size=20))
 def test_any_text_can_be_checked(text: str) -> None:
     """Nothing raises, and where nothing is complained about, nothing is lost."""

@@ -22,6 +22,8 @@ from tuner.session.base import Launch
 from tuner.session.deadlines import Deadlines
 from tuner.session.local import LocalSession
 
+pytestmark = pytest.mark.slow
+
 Stub = Callable[..., Path]
 Local = Callable[..., LocalSession]
 

@@ -17,6 +17,8 @@ import pytest
 
 from tuner.session.process import Child, Exit
 
+pytestmark = pytest.mark.slow
+
 NONCE = "0123456789abcdef"
 ENVIRON = {"PATH": os.defpath}
 

@@ -9,6 +9,8 @@ import sqlalchemy as sa
 from tuner.errors import StoreError
 from tuner.store.database import damaged, engine_for, explain, passing, retry, set_aside, shown
 
+pytestmark = pytest.mark.slow
+
 
 def locked_error(tmp_path: Path) -> Exception:
     url = f"sqlite:///{tmp_path}/a.db"

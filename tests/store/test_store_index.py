@@ -29,6 +29,8 @@ from tuner.store.events import AnyEvent, RunFinished
 from tuner.store.folder import RunFolder, Store, open_store
 from tuner.store.index import Index
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:

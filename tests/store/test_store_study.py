@@ -16,6 +16,8 @@ from store_samples import EMPTY, FAST, stored, trial, whole_run
 from tuner.store.events import AnyEvent
 from tuner.store.study import StudyMirror
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:

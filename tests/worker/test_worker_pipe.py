@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from worker_driver import NONCE
 
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Compile, Variant
+
+pytestmark = pytest.mark.slow
 
 NOISY = """
 import ctypes, os, subprocess, sys
