@@ -96,11 +96,11 @@ class _Confirmation:
     def _record(self, finalists: tuple[Finalist, ...]) -> ConfirmRecord:
         baseline = self.run.record("baseline", BaselineRecord)
         good = [f for f in finalists if f.verdict is Verdict.FASTER]
-        # Ties go to fewer settings: a rival must be better by more than the margin to displace a shorter config.
+        # Ties go to fewer settings: a rival displaces a shorter config only if the same pairs show that it is faster.
         good.sort(key=lambda f: (len(f.config), -f.estimate.gain))
         best = good[0] if good else None
         for rival in good[1:]:
-            if best is not None and rival.estimate.gain > best.estimate.gain + self.run.margin:
+            if best is not None and self._faster_than(rival, best):
                 best = rival
         shown = best or (finalists[0] if finalists else None)
         return ConfirmRecord(
@@ -113,6 +113,12 @@ class _Confirmation:
             pairs=max((len(p) for p in self.pairs.values()), default=0),
             alive_together=self.together,
         )
+
+    def _faster_than(self, rival: Finalist, best: Finalist) -> bool:
+        """Two finalists that lived in the same pairs: the default between them cancels."""
+        gains = [b - r for r, b in zip(rival.log_ratios, best.log_ratios, strict=False)]
+        state = confirm({"rival": gains}, margin=self.run.margin, looks=self.looks)
+        return state.verdicts["rival"] is Verdict.FASTER
 
     def _finalist(self, config: Config, estimate: Estimate | None, verdict: Verdict) -> Finalist:
         pairs = self.pairs[config]

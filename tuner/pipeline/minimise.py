@@ -176,9 +176,9 @@ def _as_measured(run: Run, benches: Benches, config: Config, seconds: float) -> 
 
 
 def _plausible(loss: Estimate, allowed: float) -> bool:
-    """Where this noise can't prove that little is lost: within one standard error of the allowance. Then a setting that
-    does nothing seldom stays, and the full winner is confirmed beside what is left."""
-    return loss.gain >= -allowed - loss.se
+    """Where this noise can't prove that little is lost, nor that more is. So a setting stays only where it is shown to
+    matter; the full winner is confirmed beside what is left, and wins there if it is shown to be better."""
+    return loss.high >= -allowed
 
 
 def _runner_up(winner: Measured, reduced: Config, best: Sequence[Measured], *, resolved: bool) -> Measured | None:
