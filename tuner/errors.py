@@ -9,6 +9,7 @@
     │   └── FlagsError        exit 2   an XLA_FLAGS text would be misread by XLA
     ├── SessionEnded          exit 1   a worker process is gone; carries the `Failure`
     ├── StoreError            exit 1   the run folder or the database can't be read or written
+    │   └── StoreUnusable exit 2   the store can't be used from the start: full, read-only
     ├── DeviceBusy            exit 75  another tuner holds the device
     └── Interrupted           exit 130 the user pressed Ctrl-C; carries the command that goes on
 
@@ -29,6 +30,7 @@ __all__ = [
     "SessionEnded",
     "SpaceError",
     "StoreError",
+    "StoreUnusable",
     "TunerError",
     "UsageError",
     "WorkloadError",
@@ -82,6 +84,12 @@ class SessionEnded(TunerError):
 
 class StoreError(TunerError):
     """The run folder or the database can't be read or written."""
+
+
+class StoreUnusable(StoreError):
+    """The place that `--store` names can't be used: nothing was started."""
+
+    exit_code = 2
 
 
 class DeviceBusy(TunerError):

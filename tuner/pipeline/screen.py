@@ -16,6 +16,9 @@ __all__ = ["run_screen"]
 
 # A value that alone costs more than this is not worth combining (log scale).
 _HOPELESS = 0.05
+# What compiling several at once gains at least, and how many are compiled before the clock is looked at again.
+_PARALLEL = 2
+_CHUNK = 12
 
 
 def run_screen(run: Run, benches: Benches) -> ScreenRecord:
@@ -27,7 +30,14 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
     environment = [c for k in knobs.values() if k.lane == "environment" for c in _flips(k)]
     affordable, postponed = _affordable(run, environment, share, beside=len(option))
     option_share = share * max(0.4, 1 - len(affordable) * _session_s(run) / share) if share > 0 else 0.0
-    trials = evaluate(run, benches, option, _plan(run, option_share))
+    trials: list[TrialFinished] = []
+    chunks = _chunks(run, option, option_share)
+    for index, chunk in enumerate(chunks):
+        spent_s = run.budget.now() - began
+        if index and spent_s > option_share:
+            postponed += [c for later in chunks[index:] for c in later]
+            break
+        trials += evaluate(run, benches, chunk, _plan(run, (option_share - spent_s) / (len(chunks) - index)))
     left_s = max(0.0, share - (run.budget.now() - began))
     trials += evaluate(run, benches, affordable, _plan(run, left_s))
     live, left = _sort_out(run, knobs, {t.config: t for t in trials})
@@ -36,7 +46,7 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
             KnobStatus(
                 name=name,
                 status="skipped",
-                reason="each value needs a process of its own, and the budget has no room",
+                reason="the budget has no room for compiling it, or for a process of its own",
                 values=tuple(c.get(name) for c in postponed if name in c.names),
             )
             for name in dict.fromkeys(n for c in postponed for n in c.names)
@@ -51,6 +61,14 @@ def _flips(knob: Knob) -> list[Config]:
 
 def _plan(run: Run, seconds: float) -> Plan:
     return Plan(stage="screen", seconds=seconds, half_width=run.margin, guard=True)
+
+
+def _chunks(run: Run, configs: Sequence[Config], share_s: float) -> list[list[Config]]:
+    """All at once, so that they share rounds; in batches where compiling alone might take more than half the share."""
+    compile_s = run.record("baseline", BaselineRecord).compile_s
+    if compile_s * len(configs) / _PARALLEL < share_s / 2:
+        return [list(configs)]
+    return [list(configs[i : i + _CHUNK]) for i in range(0, len(configs), _CHUNK)]
 
 
 def _session_s(run: Run) -> float:

@@ -152,9 +152,13 @@ def _prepare(root: Path) -> None:
             os.fsync(probe.fileno())
         free = shutil.disk_usage(root).free
     except OSError as error:
-        raise disk_error(error, root) from error
+        raise _unusable(disk_error(error, root)) from error
     if free < _LEAST_FREE_BYTES:
-        raise full(f"only {free / 1e6:.0f} MB are free; a run needs {_LEAST_FREE_BYTES / 1e6:.0f} MB", root)
+        raise _unusable(full(f"only {free / 1e6:.0f} MB are free; a run needs {_LEAST_FREE_BYTES / 1e6:.0f} MB", root))
+
+
+def _unusable(error: StoreError) -> StoreUnusable:
+    return StoreUnusable(error.what, where=error.where, next=error.next)
 
 
 def _driver(url: str) -> str:
