@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
@@ -52,10 +54,13 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
         (name,) = core.names - smaller.names
         dropped[name] = f"without all that was dropped so far the gain changes by {_percent(losses[smaller])}"
         core = smaller
+    winner = msgspec.structs.replace(winner, config=whole)
     reduced, resolved = core, core == whole
+    effects: tuple[Effect, ...] = ()
     if 1 < len(core) <= _ALL_SUBSETS:
         subsets = [Config(s) for n in range(1, len(core)) for s in itertools.combinations(core.settings, n)]
         losses = _against(run, benches, whole, subsets, seconds / 2)
+        effects = _lost(whole, {n: losses[c] for n in whole.names if (c := whole.drop(n)) in losses})
         reduced, resolved = smallest_not_inferior(losses, full=core, allowed=allowed)
         if not resolved:
             reduced = min(
@@ -72,6 +77,7 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
         runner_up=_runner_up(winner, reduced, best, resolved=resolved),
         dropped=dropped,
         effects=_effects(run, benches, measured, seconds / 4),
+        winner_effects=effects,
     )
 
 
@@ -149,12 +155,12 @@ def _effects(run: Run, benches: Benches, measured: Measured, seconds: float) -> 
         return tuple(Effect(name=n, value=v, estimate=measured.estimate) for n, v in reduced.settings)
     without = {n: reduced.drop(n) for n in sorted(reduced.names)}
     losses = _against(run, benches, reduced, without.values(), seconds)
-    values = reduced.as_dict()
-    return tuple(
-        Effect(name=name, value=values[name], estimate=_negated(losses[config]))
-        for name, config in without.items()
-        if config in losses
-    )
+    return _lost(reduced, {n: losses[c] for n, c in without.items() if c in losses})
+
+
+def _lost(config: Config, changes: Mapping[str, Estimate]) -> tuple[Effect, ...]:
+    """What each setting of `config` does: the gain that changes when only it is dropped, with the sign turned."""
+    return tuple(Effect(name=n, value=config.get(n), estimate=_negated(changes[n])) for n in sorted(changes))
 
 
 def _negated(value: Estimate) -> Estimate:

@@ -190,11 +190,15 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def effects(self) -> dict[str, Effect]:
-        """By name, what each emitted setting does by itself; empty unless they are the very config that was reduced."""
+        """By name, what each emitted setting does by itself; empty if what was chosen was not minimised."""
         confirm, minimise = self.confirm, self.minimise
         if confirm is None or confirm.verdict is not Verdict.FASTER or minimise is None or minimise.reduced is None:
             return {}
-        return {e.name: e for e in minimise.effects} if minimise.reduced.config == confirm.chosen else {}
+        if minimise.reduced.config == confirm.chosen:
+            return {e.name: e for e in minimise.effects}
+        if minimise.winner is not None and minimise.winner.config == confirm.chosen:
+            return {e.name: e for e in minimise.winner_effects}
+        return {}
 
     @property
     def all_failed(self) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tuner.errors import StoreError
+from tuner.errors import StoreError, StoreUnusable
 from tuner.machine.host import network_filesystem
 from tuner.store.disk import disk_error, full
 

@@ -107,13 +107,15 @@ class SearchRecord(msgspec.Struct, frozen=True, kw_only=True, tag="search"):
 
 
 class MinimiseRecord(msgspec.Struct, frozen=True, kw_only=True, tag="minimise"):
-    """`winner`: what the search found; `reduced`: what is left of it, with each setting's own effect."""
+    """`winner`: what the search found; `reduced`: what is left of it; `effects`,
+    `winner_effects`: each setting's own effect in the one and in the other."""
 
     winner: Measured | None
     reduced: Measured | None
     runner_up: Measured | None
     dropped: dict[str, str]
     effects: tuple[Effect, ...]
+    winner_effects: tuple[Effect, ...] = ()
 
 
 class Finalist(msgspec.Struct, frozen=True, kw_only=True):
