@@ -105,37 +105,36 @@ def _against(
     environment = split(full, run.space)[0]
     candidates = [c for c in others if forbidden(run.held.join(c), run.space) is None]
     beside = [c for c in candidates if split(c, run.space)[0] == environment]
-    found = _paired(run, benches, full, beside, seconds if len(beside) == len(candidates) else seconds / 2)
     elsewhere = [c for c in candidates if c not in beside]
+    found, whole = _paired(run, benches, full, beside, seconds / 2 if elsewhere else seconds)
     if elsewhere:
         plan = Plan(stage="minimise", seconds=seconds / 2, half_width=run.margin / 4, futile=False)
-        trials = {t.config: t for t in evaluate(run, benches, [full, *elsewhere], plan)}
-        whole = trials[full].estimate
-        for config in elsewhere:
-            trial = trials.get(config)
-            if whole is not None and trial is not None and trial.estimate is not None:
-                found[config] = _minus(trial.estimate, whole)
+        for trial in evaluate(run, benches, elsewhere, plan):
+            if trial.estimate is not None:
+                found[trial.config] = _minus(trial.estimate, whole)
     return found
 
 
 def _paired(
     run: Run, benches: Benches, full: Config, others: Sequence[Config], seconds: float
-) -> dict[Config, Estimate]:
-    if not others:
-        return {}
+) -> tuple[dict[Config, Estimate], Estimate]:
+    """The others' gains over `full`, paired by round, and the gain of `full` itself from the same fresh rounds: the
+    estimate by which it was chosen is the best of many, and so too good."""
     bench = benches.at(split(full, run.space)[0])
     compiled = bench.compile([full, *others])
     arms = {bench.handle(c): c for c, r in compiled.items() if isinstance(r, Compiled)}
     plan = Plan(stage="minimise", seconds=seconds, half_width=run.margin / 4, futile=False, keep=bench.handle(full))
     gains, failures = time_arms(run, bench, arms, plan)
-    whole = gains[bench.handle(full)]
-    found = {}
-    for handle, config in arms.items():
-        if config == full or handle in failures:
-            continue
-        found[config] = estimate(_together(difference(gains[handle], whole)))
+    row = gains[bench.handle(full)]
+    found = {
+        config: estimate(_together(difference(gains[handle], row)))
+        for handle, config in arms.items()
+        if config != full and handle not in failures
+    }
     bench.release([*others])
-    return found
+    if full == bench.config:
+        return found, bench.offset or Estimate(gain=0.0, se=0.0, low=0.0, high=0.0, n=len(row))
+    return found, combine(estimate(_together(row)), bench.offset)
 
 
 def _together(gains: Iterable[float]) -> list[float]:
