@@ -9,7 +9,7 @@ import pytest
 from measure_samples import known
 
 from tuner.knobs.config import Config
-from tuner.measure import Estimate, allowed_loss, next_drops, not_inferior, smallest_not_inferior
+from tuner.measure import Estimate, allowed_loss, not_inferior, smallest_not_inferior
 
 MARGIN = 0.005
 UNKNOWN = Estimate(gain=0.0, se=math.inf, low=-math.inf, high=math.inf, n=1)
@@ -39,32 +39,9 @@ def test_only_a_loss_that_is_certainly_small_is_no_loss(estimate: Estimate, expe
     assert not_inferior(estimate, 0.0025) is expected
 
 
-def test_of_few_settings_all_subsets_are_timed_smallest_first() -> None:
-    assert next_drops("ba", {}, allowed=0.002) == (some("a"), some("b"))
-    three = next_drops("abc", {}, allowed=0.002)
-    assert three == (some("a"), some("b"), some("c"), some("a", "b"), some("a", "c"), some("b", "c"))
-    assert len(next_drops("abcde", {}, allowed=0.002)) == 2**5 - 2
-    assert next_drops("a", {}, allowed=0.002) == next_drops("", {}, allowed=0.002) == ()
-
-
-def test_what_was_timed_is_not_asked_for_again() -> None:
-    measured = {some("a"): known(0.0, 0.001)}
-    assert next_drops("ab", measured, allowed=0.002) == (some("b"),)
-
-
-def test_many_settings_go_one_by_one_until_all_subsets_can_be_timed() -> None:
-    full = "abcdefg"
-    first = next_drops(full, {}, allowed=0.002)
-    assert first == tuple(frozenset(full) - {name} for name in full)
-    measured = {s: known(-0.01, 0.001) for s in first}
-    measured[frozenset("abcdef")] = known(0.0, 0.001)  # only g is idle
-    second = next_drops(full, measured, allowed=0.002)
-    assert second == tuple(frozenset("abcdef") - {name} for name in "abcdef")
-    measured |= {s: known(-0.0005, 0.001) for s in second}
-    measured[frozenset("abcde")] = known(-0.0001, 0.001)
-    last = next_drops(full, measured, allowed=0.002)
-    assert len(last) == 2**5 - 2
-    assert all(s < frozenset("abcde") for s in last)
+def subsets(full: str) -> list[frozenset[str]]:
+    """All proper, non-empty ones."""
+    return [frozenset(c) for n in range(1, len(full)) for c in itertools.combinations(full, n)]
 
 
 def test_small_losses_that_add_up_are_not_let_through() -> None:
@@ -73,18 +50,10 @@ def test_small_losses_that_add_up_are_not_let_through() -> None:
     def against_full(kept: frozenset[str]) -> Estimate:
         return known(-0.001 * (8 - len(kept)), 0.0004)
 
-    measured: dict[frozenset[str], Estimate] = {}
-    while todo := next_drops("abcdefgh", measured, allowed=0.0025):
-        measured |= {s: against_full(s) for s in todo}
+    measured = {s: against_full(s) for s in subsets("abcdefgh")}
     chosen, resolved = smallest_not_inferior(measured, full=frozenset("abcdefgh"), allowed=0.0025)
     assert len(chosen) == 6
     assert resolved
-
-
-def test_where_every_setting_matters_nothing_more_is_timed() -> None:
-    measured = {frozenset("abcdefg") - {name}: known(-0.01, 0.001) for name in "abcdefg"}
-    assert next_drops("abcdefg", measured, allowed=0.002) == ()
-    assert smallest_not_inferior(measured, full=frozenset("abcdefg"), allowed=0.002) == (frozenset("abcdefg"), True)
 
 
 def test_fewer_settings_win_and_the_better_estimate_among_equally_many() -> None:
@@ -113,10 +82,7 @@ def test_configs_can_be_chosen_among_as_well() -> None:
 def test_the_settings_that_matter_are_what_is_left(vital: set[str]) -> None:
     """Whatever subset carries the gain: only supersets of it keep up with the full winner."""
     full = frozenset("abcdefg")
-    measured: dict[frozenset[str], Estimate] = {}
-    for _ in range(10):
-        todo = next_drops(full, measured, allowed=0.002)
-        measured |= {s: known(0.0 if vital <= s else -0.03, 0.001) for s in todo}
+    measured = {s: known(0.0 if vital <= s else -0.03, 0.001) for s in subsets("abcdefg")}
     chosen, resolved = smallest_not_inferior(measured, full=full, allowed=0.002)
     assert resolved
     assert chosen >= vital

@@ -12,9 +12,7 @@ from tuner.measure import (
     Verdict,
     confirm,
     control_noise,
-    estimate,
     resolution,
-    rounds_for,
     steady_after,
     steps_per_block,
 )
@@ -172,17 +170,3 @@ def test_more_pairs_more_rounds_and_fewer_finalists_resolve_more() -> None:
 @pytest.mark.parametrize(("rounds", "pairs"), [(10, 5), (10, 0), (0, 6)])
 def test_without_pairs_or_rounds_nothing_is_resolved(rounds: int, pairs: int) -> None:
     assert resolution(0.01, 0.001, rounds=rounds, pairs=pairs) == math.inf
-
-
-def test_the_planned_rounds_give_the_wanted_interval() -> None:
-    rounds = rounds_for(0.01, 0.004)
-    rows = 0.01 * np.random.default_rng(6).standard_normal((300, rounds))
-    widths = [(e := estimate(row)).high - e.low for row in rows]
-    assert np.median(widths) / 2 == pytest.approx(0.004, rel=0.1)
-    assert rounds_for(0.01, 1.0) == 3
-    assert rounds_for(0.02, 0.004) > 3.5 * rounds
-
-
-def test_an_interval_that_no_number_of_rounds_gives_is_refused() -> None:
-    with pytest.raises(ValueError, match="averaged down"):
-        rounds_for(1.0, 1e-9)

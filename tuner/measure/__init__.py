@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.measure.confirmation import LOOKS, ConfirmState, confirm
     from tuner.measure.estimates import combine, difference, estimate
-    from tuner.measure.minimise import allowed_loss, next_drops, not_inferior, smallest_not_inferior
-    from tuner.measure.noise import ControlNoise, control_noise, resolution, rounds_for, steady_after, steps_per_block
+    from tuner.measure.minimise import allowed_loss, not_inferior, smallest_not_inferior
+    from tuner.measure.noise import ControlNoise, control_noise, resolution, steady_after, steps_per_block
     from tuner.measure.numerics import judge, tolerances
     from tuner.measure.racing import RaceState, race
     from tuner.measure.ratios import log_ratios, schedule
@@ -38,11 +38,9 @@ __all__ = [
     "estimate",
     "judge",
     "log_ratios",
-    "next_drops",
     "not_inferior",
     "race",
     "resolution",
-    "rounds_for",
     "schedule",
     "smallest_not_inferior",
     "steady_after",
@@ -68,11 +66,9 @@ _HOMES = {
     "estimate": "estimates",
     "judge": "numerics",
     "log_ratios": "ratios",
-    "next_drops": "minimise",
     "not_inferior": "minimise",
     "race": "racing",
     "resolution": "noise",
-    "rounds_for": "noise",
     "schedule": "ratios",
     "smallest_not_inferior": "minimise",
     "steady_after": "noise",

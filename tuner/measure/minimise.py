@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Collection, Hashable, Mapping, Sized
+from collections.abc import Hashable, Mapping, Sized
 from typing import Protocol, TypeVar
 
 from tuner.measure.types import Estimate
 
-__all__ = ["allowed_loss", "next_drops", "not_inferior", "smallest_not_inferior"]
+__all__ = ["allowed_loss", "not_inferior", "smallest_not_inferior"]
 
 
 class _Settings(Hashable, Sized, Protocol):
@@ -32,29 +31,6 @@ def not_inferior(reduced_vs_winner: Estimate, allowed: float) -> bool:
     couldn't be computed proves nothing.
     """
     return math.isfinite(reduced_vs_winner.se) and -reduced_vs_winner.low <= allowed
-
-
-def next_drops(
-    full: Collection[str], measured: Mapping[frozenset[str], Estimate], *, allowed: float, exhaustive: int = 5
-) -> tuple[frozenset[str], ...]:
-    """The subsets of the winner's settings to time next, in shared rounds with the full winner; () when all is known.
-
-    `measured`: every subset timed so far → its gain over the *full* winner. While more than `exhaustive` settings are
-    left, all subsets with one setting fewer are timed and the best of those that are not inferior to the full winner
-    goes on; there the losses of successive drops can't add up, since each step is judged by its total. From
-    `exhaustive` settings on, all their proper non-empty subsets are timed. Order: by size, then by name.
-    """
-    kept = frozenset(full)
-    while len(kept) > exhaustive:
-        smaller = [kept - {name} for name in sorted(kept)]
-        if missing := [s for s in smaller if s not in measured]:
-            return tuple(missing)
-        passing = [s for s in smaller if not_inferior(measured[s], allowed)]
-        if not passing:
-            return ()
-        kept = max(passing, key=lambda s: measured[s].gain)
-    subsets = (frozenset(names) for size in range(1, len(kept)) for names in itertools.combinations(sorted(kept), size))
-    return tuple(s for s in subsets if s not in measured and s != frozenset(full))
 
 
 def smallest_not_inferior(estimates: Mapping[S, Estimate], *, full: S, allowed: float) -> tuple[S, bool]:

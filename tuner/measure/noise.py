@@ -8,19 +8,17 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import nctdtrinc, stdtrit
+from scipy.special import nctdtrinc
 
 from tuner.measure.confirmation import LOOKS, critical_t
 from tuner.measure.estimates import AUTOCORRELATION, SPREAD_FLOOR, present, widening
 from tuner.measure.types import Gains
 
-__all__ = ["ControlNoise", "control_noise", "resolution", "rounds_for", "steady_after", "steps_per_block"]
+__all__ = ["ControlNoise", "control_noise", "resolution", "steady_after", "steps_per_block"]
 
 _MAD_TO_SD = 1.4826
 # Variance of a median and of the Hodges–Lehmann estimate over that of a mean, under normal noise.
 _MEDIAN_COST = math.pi / 2
-_PAIR_MEAN_COST = math.pi / 3
-_MOST_ROUNDS = 100_000
 # Steady: within so many robust standard deviations of the later half's level, and at least within this share.
 _STEADY_SDS = 3.0
 _STEADY_SHARE = 0.005
@@ -133,21 +131,6 @@ def resolution(
     pair_sd = math.sqrt(process_sd**2 + noise_sd**2 * _MEDIAN_COST * widening(AUTOCORRELATION) ** 2 / rounds)
     threshold = critical_t(tuple(looks), reached[-1], (1 - level) / 2 / finalists)
     return float(nctdtrinc(n - 1, 1 - power, threshold)) * pair_sd / math.sqrt(n)
-
-
-def rounds_for(noise_sd: float, half_width: float, *, level: float = 0.95) -> int:
-    """Rounds until `estimate`'s interval is expected to be no wider than ± `half_width`; at least 3.
-
-    Student's t with the Hodges–Lehmann estimate's variance under normal noise (π/3) and the usual widening for serial
-    correlation. Raises ValueError unless both numbers are positive and finite, or if no sensible number is enough.
-    """
-    _positive([noise_sd, half_width])
-    sd = noise_sd * math.sqrt(_PAIR_MEAN_COST) * widening(AUTOCORRELATION)
-    n = np.arange(3, _MOST_ROUNDS)
-    enough = stdtrit(n - 1, (1 + level) / 2) * sd / np.sqrt(n) <= half_width
-    if not enough.any():
-        raise ValueError(f"a noise of {noise_sd:.2g} a round can't be averaged down to ±{half_width:.2g}")
-    return int(n[int(np.argmax(enough))])
 
 
 def _positive(values: Sequence[float]) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ from tuner.protocol.messages import NumericsReply, OptionValue
 from tuner.store.events import NumericsCompared, TrialFinished
 from tuner.store.records import BaselineRecord, ProbeRecord
 
-__all__ = ["run_baseline"]
+__all__ = ["ALTERNATIONS", "WARM_UP", "run_baseline"]
 
 # Work in one block: long enough that the clock and the dispatch don't count. On a CPU short blocks spend the same
 # seconds better, since a round's noise comes from the machine and not from the clock.
@@ -43,8 +43,9 @@ _BENIGN: dict[str, tuple[dict[str, OptionValue], ...]] = {
 # What confirm and seal need: pairs of fresh processes, six at least and more while they take no more than this share of
 # the budget; blocks in each; then the bundle's two processes.
 _CONFIRM_SHARE = 0.3
-_ALTERNATIONS = 10
-_CONFIRM_BLOCKS = 2 * (_ALTERNATIONS + 2)
+ALTERNATIONS = 10
+WARM_UP = 2
+_CONFIRM_BLOCKS = 2 * (ALTERNATIONS + WARM_UP)
 _SEAL_PROCESSES = 2
 _CORES_A_START = 4
 _REPORT_S = 2.0
@@ -63,7 +64,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     noise, control_s = _noise(run, bench, steps)
     pair_s, pairs, reserve_s, skipped = _plan(run, bench, steps * control_s)
     looks = tuple(n for n in LOOKS if n <= pairs)
-    smallest = resolution(noise.sd, 0.0, rounds=_ALTERNATIONS, pairs=pairs, looks=looks)
+    smallest = resolution(noise.sd, 0.0, rounds=ALTERNATIONS, pairs=pairs, looks=looks)
     run.notice(f"smallest effect this budget can resolve: {100 * math.expm1(smallest):.2g} %")
     run.emit(
         TrialFinished(

@@ -13,6 +13,7 @@ from statistics import median
 from tuner.errors import SessionEnded, TunerError
 from tuner.knobs import DEFAULT, Config, fingerprint
 from tuner.measure import LOOKS, ConfirmState, Estimate, Verdict, confirm, judge
+from tuner.pipeline.baseline import ALTERNATIONS, WARM_UP
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.launches import launch
@@ -24,9 +25,6 @@ from tuner.store.records import BaselineRecord, ConfirmRecord, Finalist, Measure
 
 __all__ = ["run_confirm"]
 
-# Alternations within one pair of living processes, after a discarded one.
-_ALTERNATIONS = 10
-_WARM_UP = 2
 _HLO_DIGITS = 16
 
 
@@ -274,7 +272,7 @@ class _Confirmation:
         steps = self.run.record("baseline", BaselineRecord).steps_per_block
         rows: dict[Config, list[float]] = {c: [] for c in sessions}
         order = list(sessions)
-        for turn in range(_ALTERNATIONS + _WARM_UP):
+        for turn in range(ALTERNATIONS + WARM_UP):
             for config in order if turn % 2 == 0 else reversed(order):
                 if config in self.failures:
                     continue
@@ -286,7 +284,7 @@ class _Confirmation:
                     self._charge(config, entry)
                     continue
                 self._logged(sessions[config], entry)
-                if turn >= _WARM_UP:
+                if turn >= WARM_UP:
                     rows[config].append(entry.seconds / entry.steps)
         return rows
 
