@@ -204,7 +204,15 @@ class Benches:
         if self._home is None:
             self._home = Bench(self.run, role="home")
             self._home.open()
+            self._restore_reference(self._home)
         return self._home
+
+    def _restore_reference(self, home: Bench) -> None:
+        """A run that was cut off may have lost the reference outputs; the control makes them again."""
+        if "baseline" in self.run.records and not self.run.folder.reference.exists():
+            saved = home.numerics(CONTROL, steps=self.run.record("baseline", BaselineRecord).numerics_steps, save=True)
+            if isinstance(saved, Failure):
+                raise SessionEnded(saved)
 
     def at(self, config: Config) -> Bench:
         """A bench whose session has the environment-lane setting `config`, with its offset measured against home."""

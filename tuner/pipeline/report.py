@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 from tuner.pipeline.bench import Benches
 from tuner.pipeline.context import Run
 from tuner.report.table import write_results
@@ -11,9 +13,10 @@ __all__ = ["run_report"]
 
 
 def run_report(run: Run, benches: Benches) -> ReportRecord:
-    """Write the table of trials; name every file of the run."""
+    """Write the table of trials; name every file of the run. What only the run itself needed goes."""
     benches.close()
     folder = run.folder
+    shutil.rmtree(folder.scratch, ignore_errors=True)  # the reference outputs can be gigabytes
     write_results(run.events, folder.results)
     files = {
         "env": folder.best_env,
