@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tuner.worker.fingerprint import MachineCode, collectives_in, digest, machine_code, without_name
+from tuner.worker.fingerprint import MachineCode, collectives_in, digest, in_order, machine_code, without_name
 from tuner.worker.wire import bytes_fields, varint
 
 HLO = """HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}
@@ -129,3 +129,11 @@ def test_wire_fields_of_every_type_are_walked() -> None:
 def test_malformed_wire_data_is_an_error(message: bytes) -> None:
     with pytest.raises(ValueError, match=r"field|wire type|varint"):
         list(bytes_fields(message))
+
+
+def test_the_order_in_which_cudnns_knobs_print_does_not_matter() -> None:
+    one = 'conv = custom-call(a, b), backend_config={"x":1,"tuning_knobs":{"2":"3","0":"1"},"y":"z"}'
+    other = 'conv = custom-call(a, b), backend_config={"x":1,"tuning_knobs":{"0":"1","2":"3"},"y":"z"}'
+    assert in_order(one) == in_order(other) == other
+    assert in_order(one.replace('"3"', '"4"')) != other
+    assert in_order('backend_config={"tuning_knobs":{},"y":{}}') == 'backend_config={"tuning_knobs":{},"y":{}}'

@@ -14,7 +14,16 @@ import jax
 
 from tuner.worker.wire import bytes_fields, varint
 
-__all__ = ["MachineCode", "code_of", "collectives_in", "digest", "machine_code", "program_of", "without_name"]
+__all__ = [
+    "MachineCode",
+    "code_of",
+    "collectives_in",
+    "digest",
+    "in_order",
+    "machine_code",
+    "program_of",
+    "without_name",
+]
 
 _PROGBITS, _RELA = 1, 4  # ELF section types: contents, relocations
 _SKIPPED_SECTIONS = (".comment", ".note", ".debug", ".eh_frame")
@@ -25,6 +34,7 @@ _SECTION = struct.Struct("<LLQQQQ")  # name type flags addr offset size
 # Small loops are compiled as one kernel each whose arguments XLA collects from a hash set of pointers: their order, and
 # with it the code, differs from compile to compile (seen on jax 0.10.2, 0.11.2, 0.12.0.1).
 _UNSTABLE = b"computation_kernel_emitter"
+_TUNING_KNOBS = re.compile(r'("tuning_knobs":\{)([^{}]*)\}')
 _COLLECTIVE = re.compile(
     r"\s(all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter)"
     r"(?:-start)?\("
@@ -62,7 +72,7 @@ def code_of(
 
     Equal hashes don't mean equal speed: library calls inside a fusion and run-time settings leave no trace here.
     """
-    front = digest(without_name(text) for text in hlo)[:16]
+    front = digest(in_order(without_name(text)) for text in hlo)[:16]
     code = machine_code(executable.serialize()) if platform == "cpu" and sys.platform == "linux" else None
     if code is None or (cached and not code.objects):
         return front + 16 * "0", "hlo"
@@ -106,6 +116,12 @@ def machine_code(data: bytes) -> MachineCode | None:
 def without_name(hlo: str) -> str:
     """An HLO module's text without the module's own name in its first line."""
     return re.sub(r"\AHloModule [^\s,]+", "HloModule", hlo)
+
+
+def in_order(hlo: str) -> str:
+    """The text of a module with cuDNN's tuning knobs sorted: they come from an unordered map and print in another order
+    in every compile (seen on jax 0.11.2, CUDA)."""
+    return _TUNING_KNOBS.sub(lambda m: m[1] + ",".join(sorted(m[2].split(","))) + "}", hlo)
 
 
 def collectives_in(hlo: str) -> dict[str, int]:
