@@ -10,7 +10,6 @@ import numpy as np
 
 from tuner.knobs import DEFAULT, Config, Facts, Knob, SearchSpace
 from tuner.machine import Conditions, Device, Host
-from tuner.measure import Estimate
 from tuner.pipeline.budget import Budget
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.workload_file import WorkloadFile
@@ -21,7 +20,6 @@ from tuner.store.events import (
     AnyEvent,
     CandidateCompiled,
     Notice,
-    OffsetMeasured,
     RoundTimed,
     SessionStarted,
     StageFinished,
@@ -83,7 +81,6 @@ class Run:
         self.events: list[AnyEvent] = []
         self.records: dict[str, StageRecord] = {}
         self.trials: dict[Config, TrialFinished] = {}
-        self.offsets: dict[Config, Estimate] = {}
         self.sessions_started = 0
         self.calm: dict[str, float] = {}
         self._clock = clock
@@ -110,8 +107,6 @@ class Run:
                 self.space = msgspec.structs.replace(self.space, knobs=live + rest)
         elif isinstance(event, TrialFinished):
             self.trials[event.config] = event
-        elif isinstance(event, OffsetMeasured):
-            self.offsets[event.config] = event.estimate
         elif isinstance(event, SessionStarted):
             self.sessions_started += 1
         elif isinstance(event, RoundTimed) and event.stage == "baseline" and event.conditions and not self.calm:
