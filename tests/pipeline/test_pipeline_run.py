@@ -44,7 +44,7 @@ def test_a_real_gain_is_found_confirmed_and_cut_to_the_one_setting(tune_on):
 
 
 def test_no_gain_keeps_the_defaults_and_is_a_success(tune_on):
-    machine = FakeMachine(effects={GOOD: 0.02, BAD: 0.03}, inert=["xla_inert"])
+    machine = FakeMachine(effects={GOOD: 0.02, BAD: 0.03}, inert=["xla_inert"], seed=1)
     outcome = tune_on(machine)
     confirmed = record(outcome, ConfirmRecord)
     assert confirmed.verdict in (Verdict.SAME, Verdict.UNCLEAR)
@@ -67,6 +67,8 @@ def test_an_inert_knob_leaves_and_a_hidden_effect_survives_the_guard_round(tune_
     machine = FakeMachine(effects={("xla_inert", "true"): -0.3}, inert=["xla_inert"])
     outcome = tune_on(machine)
     assert record(outcome, ConfirmRecord).chosen == Config.of({"xla_inert": "true"})
+    both = tune_on(FakeMachine(effects={("xla_inert", "true"): -0.3, GOOD: -0.1}, inert=["xla_inert"]), fresh=True)
+    assert record(both, ConfirmRecord).chosen == Config.of({"xla_inert": "true", "xla_good": "true"})
     quiet = tune_on(FakeMachine(inert=["xla_inert"], seed=1), fresh=True)
     left = {s.name: s.status for s in record(quiet, ScreenRecord).left}
     assert left["xla_inert"] == "inert"

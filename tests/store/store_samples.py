@@ -198,6 +198,7 @@ def whole_run() -> list[ev.AnyEvent]:
             fingerprint="cc",
             alive_together=True,
         ),
+        ev.EffectHidden(session="home", config=FAST),
         ev.Notice(text="a line\nand “another”"),
         ev.Interruption(stage="search"),
         confirmed(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -60,6 +60,11 @@ class SearchSpace(msgspec.Struct, frozen=True, kw_only=True):
             if knob.name in self:
                 raise SpaceError(f"{knob.name} is declared here and in the search space {self.name}", where=knob.source)
         return msgspec.structs.replace(self, knobs=(*self.knobs, *more))
+
+    def unshown(self, names: Collection[str]) -> SearchSpace:
+        """This space with the knowledge that no hash of the code shows what the knobs `names` do."""
+        knobs = (msgspec.structs.replace(k, acts_on="runtime") if k.name in names else k for k in self.knobs)
+        return msgspec.structs.replace(self, knobs=tuple(knobs))
 
 
 def shipped_spaces() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tuner.errors import SessionEnded, TunerError
 from tuner.knobs import DEFAULT
@@ -24,13 +25,15 @@ from tuner.protocol.messages import NumericsReply, OptionValue
 from tuner.store.events import NumericsCompared, TrialFinished
 from tuner.store.records import BaselineRecord, ProbeRecord
 
-__all__ = ["ALTERNATIONS", "WARM_UP", "run_baseline"]
+__all__ = ["ALTERNATIONS", "WARM_UP", "pair_seconds", "run_baseline", "seal_seconds"]
 
 # Work in one block: long enough that the clock and the dispatch don't count. On a CPU short blocks spend the same
 # seconds better, since a round's noise comes from the machine and not from the clock.
 _BLOCK_S = {"gpu": 0.2, "cpu": 0.05}
 _TWIN = "control-twin"
+# Rounds of control against control: at least so many, at most five times that, within this share of the budget.
 _MIN_ROUNDS = 12
+_NOISE_SHARE = 0.03
 _STEADY_BLOCKS = 16
 _NUMERICS_STEPS = 8
 _NUMERICS_S = 0.5
@@ -45,7 +48,6 @@ _BENIGN: dict[str, tuple[dict[str, OptionValue], ...]] = {
 _CONFIRM_SHARE = 0.3
 ALTERNATIONS = 10
 WARM_UP = 2
-_CONFIRM_BLOCKS = 2 * (ALTERNATIONS + WARM_UP)
 _SEAL_PROCESSES = 2
 _CORES_A_START = 4
 _REPORT_S = 2.0
@@ -60,9 +62,10 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     steps, discarded = _calibrate(run, bench, block_s)
     step_s = _step_s(bench, steps)
     numerics_steps = max(2, min(_NUMERICS_STEPS, int(_NUMERICS_S / max(step_s, 1e-9))))
-    limits = _null_set(run, bench, numerics_steps)
+    benign = _benign(run, bench)
+    limits = _null_set(run, bench, numerics_steps, benign)
     noise, control_s = _noise(run, bench, steps)
-    pair_s, pairs, reserve_s, skipped = _plan(run, bench, steps * control_s)
+    pair_s, pairs, reserve_s, skipped = _plan(run, bench, steps, control_s)
     looks = tuple(n for n in LOOKS if n <= pairs)
     smallest = resolution(noise.sd, 0.0, rounds=ALTERNATIONS, pairs=pairs, looks=looks)
     run.notice(f"smallest effect this budget can resolve: {100 * math.expm1(smallest):.2g} %")
@@ -123,10 +126,7 @@ def _step_s(bench: Bench, steps: int) -> float:
 
 def _noise(run: Run, bench: Bench, steps: int) -> tuple[ControlNoise, float]:
     """Control against control, in rounds of the same form that candidates get."""
-    twin = bench.compile_plain(_TWIN, {})
-    if isinstance(twin, Failure):
-        raise SessionEnded(twin)
-    share = 0.06 * run.options.budget_s
+    share = _NOISE_SHARE * run.options.budget_s
     began = run.budget.now()
     gains: list[float] = []
     times: list[float] = []
@@ -140,7 +140,19 @@ def _noise(run: Run, bench: Bench, steps: int) -> tuple[ControlNoise, float]:
     return control_noise(gains, times), sorted(times)[len(times) // 2]
 
 
-def _null_set(run: Run, bench: Bench, steps: int) -> tuple[Tolerance, ...]:
+def _benign(run: Run, bench: Bench) -> list[str]:
+    """Compile the control's twin and the benign changes that this compiler knows, side by side; returns the latter's
+    handles. A benign change that doesn't compile tells nothing."""
+    known = run.record("probe", ProbeRecord).option_types
+    changes = [o for o in _BENIGN.get(bench.loaded.platform, ()) if o.keys() <= known.keys()]
+    handles = {f"benign-{index}": options for index, options in enumerate(changes)}
+    made = bench.compile_plain({_TWIN: {}, **handles})
+    if isinstance(twin := made[_TWIN], Failure):
+        raise SessionEnded(twin)
+    return [h for h in handles if not isinstance(made[h], Failure)]
+
+
+def _null_set(run: Run, bench: Bench, steps: int, benign: Sequence[str]) -> tuple[Tolerance, ...]:
     """What harmless changes do to the results: the control again, inputs moved by one ulp, benign recompiles."""
     run.status("baseline", "measuring what harmless changes do to the results")
     saved = bench.numerics(CONTROL, steps=steps, save=True)
@@ -150,17 +162,12 @@ def _null_set(run: Run, bench: Bench, steps: int) -> tuple[Tolerance, ...]:
             where=str(run.workload.path),
             next=f"see {bench.launch.log}",
         )
-    known = run.record("probe", ProbeRecord).option_types
     replies: list[NumericsReply] = []
     for handle, nudge in ((CONTROL, False), (CONTROL, True)):
         _keep(run, bench, bench.numerics(handle, steps=steps, nudge=nudge), replies)
-    for index, options in enumerate(_BENIGN.get(bench.loaded.platform, ())):
-        if not options.keys() <= known.keys():
-            continue
-        handle = f"benign-{index}"
-        if not isinstance(bench.compile_plain(handle, options), Failure):
-            _keep(run, bench, bench.numerics(handle, steps=steps), replies)
-            bench.session.release([handle])
+    for handle in benign:
+        _keep(run, bench, bench.numerics(handle, steps=steps), replies)
+    bench.session.release(benign)
     return tolerances(replies)
 
 
@@ -171,7 +178,21 @@ def _keep(run: Run, bench: Bench, reply: NumericsReply | Failure, replies: list[
         run.emit(NumericsCompared(session=bench.name, config=DEFAULT, purpose="null", reply=reply))
 
 
-def _plan(run: Run, bench: Bench, block_s: float) -> tuple[float, int, float, tuple[str, ...]]:
+def pair_seconds(run: Run, processes: int, *, start_s: float, compile_s: float, block_s: float) -> float:
+    """What one confirmation pair takes, of `processes` fresh processes that each need `start_s` and `compile_s`.
+
+    They start side by side as far as there are cores, compile one after another, and alternate in blocks.
+    """
+    beside = max(1, int(run.host.usable_cores) // _CORES_A_START)
+    return math.ceil(processes / beside) * start_s + processes * (compile_s + (ALTERNATIONS + WARM_UP) * block_s)
+
+
+def seal_seconds(*, start_s: float, compile_s: float) -> float:
+    """What is left to do after the confirmation."""
+    return _SEAL_PROCESSES * (start_s + compile_s) + _REPORT_S
+
+
+def _plan(run: Run, bench: Bench, steps: int, step_s: float) -> tuple[float, int, float, tuple[str, ...]]:
     """Seconds that a confirmation pair takes; pairs planned; seconds that confirm and seal need; stages skipped.
 
     Says so if the budget is short.
@@ -180,11 +201,10 @@ def _plan(run: Run, bench: Bench, block_s: float) -> tuple[float, int, float, tu
     start_s = loaded.import_s + loaded.init_s + loaded.build_s
     compile_s = bench.control.lower_s + bench.control.compile_s
     process_s = start_s + compile_s
-    # The processes of a pair start side by side where there are cores for both, and compile one after the other.
-    starts = 1 if run.host.usable_cores >= _CORES_A_START else 2
-    pair_s = starts * start_s + 2 * compile_s + _CONFIRM_BLOCKS * block_s * 1.2
+    # A block has one discarded step before those that count.
+    pair_s = pair_seconds(run, 2, start_s=start_s, compile_s=compile_s, block_s=(steps + 1) * step_s)
     pairs = int(min(LOOKS[-1], max(LOOKS[0], _CONFIRM_SHARE * run.options.budget_s / pair_s)))
-    reserve_s = pairs * pair_s + _SEAL_PROCESSES * process_s + _REPORT_S
+    reserve_s = pairs * pair_s + seal_seconds(start_s=start_s, compile_s=compile_s)
     left_s = run.options.budget_s - run.budget.elapsed_s - reserve_s
     if left_s >= 4 * process_s:
         return pair_s, pairs, reserve_s, ()

@@ -49,6 +49,7 @@ class Bench:
         self.session: Session = run.factory(self.launch)
         self.offset: Estimate | None = None
         self.last_control_s = math.nan
+        self._compiled: dict[Config, Compiled] = {}
         self._closed = False
 
     @property
@@ -69,14 +70,12 @@ class Bench:
                 start_s=self.run.budget.now() - began,
             )
         )
+        began = self.run.budget.now()
         result = self.session.compile([Variant(id=CONTROL)]).results[0]
         if isinstance(result, Failure):
             raise SessionEnded(result)
         self.control: Compiled = result
-        self.fingerprint = fingerprint(result.code, result.code_covers, self.config, self.run.space)
-        self.run.emit(
-            CandidateCompiled(session=self.name, config=self.config, compiled=result, fingerprint=self.fingerprint)
-        )
+        self.fingerprint = self._keep(self.config, result, self.run.budget.now() - began)
 
     def close(self) -> None:
         """End the session. Twice is fine."""
@@ -92,30 +91,39 @@ class Bench:
         return CONTROL if config == self.config else config.key
 
     def compile(self, configs: Sequence[Config]) -> dict[Config, Compiled | Failure]:
-        """Compile `configs` (whose environment part is this session's). The control's entry costs nothing."""
-        wanted = [c for c in configs if c != self.config]
-        # A CPU's code generation is parallel by itself. On a GPU it is not, and the control has autotuned already.
-        threads = 1 if self.loaded.platform == "cpu" else max(1, min(16, int(self.run.host.usable_cores)))
-        results: dict[Config, Compiled | Failure] = {c: self.control for c in configs if c == self.config}
+        """Compile `configs` (whose environment part is this session's). What is compiled already costs nothing."""
+        results: dict[Config, Compiled | Failure] = {c: self._compiled[c] for c in configs if c in self._compiled}
+        wanted = [c for c in configs if c not in results]
         if wanted:
             variants = [variant(c.key, split(c, self.run.space)[1], self.run.space) for c in wanted]
-            reply = self.session.compile(variants, threads=threads)
+            began = self.run.budget.now()
+            reply = self.session.compile(variants, threads=self.threads)
+            share_s = (self.run.budget.now() - began) / len(wanted)
             results |= dict(zip(wanted, reply.results, strict=True))
-        for config, result in results.items():
-            if isinstance(result, Compiled) and config != self.config:
-                self.run.emit(
-                    CandidateCompiled(
-                        session=self.name,
-                        config=config,
-                        compiled=result,
-                        fingerprint=fingerprint(result.code, result.code_covers, config, self.run.space),
-                    )
-                )
+            for config in wanted:
+                if isinstance(result := results[config], Compiled):
+                    self._keep(config, result, share_s)
         return results
 
-    def compile_plain(self, handle: str, options: Mapping[str, OptionValue]) -> Compiled | Failure:
-        """Compile with raw compiler options: a twin of the control, a benign change for the null set."""
-        return self.session.compile([Variant(id=handle, compiler_options=dict(options))]).results[0]
+    def compile_plain(self, options: Mapping[str, Mapping[str, OptionValue]]) -> dict[str, Compiled | Failure]:
+        """Compile with raw compiler options, by handle: a twin of the control, benign changes for the null set."""
+        variants = [Variant(id=handle, compiler_options=dict(values)) for handle, values in options.items()]
+        return dict(zip(options, self.session.compile(variants, threads=self.threads).results, strict=True))
+
+    @property
+    def threads(self) -> int:
+        """How many compile side by side. A CPU's code generation is parallel by itself; on a GPU it is not, and the
+        control has autotuned already."""
+        return 1 if self.loaded.platform == "cpu" else max(1, min(16, int(self.run.host.usable_cores)))
+
+    def _keep(self, config: Config, made: Compiled, share_s: float) -> str:
+        """Remember and log what `config` compiled to; returns its fingerprint."""
+        self._compiled[config] = made
+        code = fingerprint(made.code, made.code_covers, config, self.run.space)
+        self.run.emit(
+            CandidateCompiled(session=self.name, config=config, compiled=made, fingerprint=code, share_s=share_s)
+        )
+        return code
 
     def gate(self, config: Config) -> Failure | None:
         """Compare `config`'s results with the home control's. None if they pass; a failure that says what differs."""
@@ -182,8 +190,11 @@ class Bench:
         return entry
 
     def release(self, configs: Sequence[Config]) -> None:
-        """Free what was compiled for `configs`."""
+        """Free what was compiled for `configs`; the control stays."""
         handles = [c.key for c in configs if c != self.config]
+        for config in configs:
+            if config != self.config:
+                self._compiled.pop(config, None)
         if handles:
             self.session.release(handles)
 

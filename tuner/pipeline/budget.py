@@ -8,7 +8,7 @@ __all__ = ["Budget"]
 
 # How what is left after the reserve for confirm and seal is shared. A stage that ends early leaves its time to the
 # later ones, since each share is of what is left when the stage begins.
-_WEIGHTS = {"presets": 0.12, "screen": 0.45, "search": 0.28, "minimise": 0.15}
+_WEIGHTS = {"presets": 0.10, "screen": 0.40, "search": 0.25, "minimise": 0.25}
 
 
 class Budget:

@@ -13,7 +13,7 @@ from statistics import median
 from tuner.errors import SessionEnded, TunerError
 from tuner.knobs import DEFAULT, Config, fingerprint
 from tuner.measure import LOOKS, ConfirmState, Estimate, Verdict, confirm, judge
-from tuner.pipeline.baseline import ALTERNATIONS, WARM_UP
+from tuner.pipeline.baseline import ALTERNATIONS, WARM_UP, pair_seconds, seal_seconds
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.launches import launch
@@ -44,8 +44,27 @@ def run_confirm(run: Run, benches: Benches) -> ConfirmRecord:
             alive_together=False,
         )
     benches.close()  # the pairs need the device, and nothing may compile beside them
-    finalists = [m for m in (found.reduced, found.runner_up) if m is not None and m.config != DEFAULT]
+    finalists = [found.reduced]
+    if found.runner_up is not None and found.runner_up.config != DEFAULT:
+        if _begun(run, found.runner_up.config) or _affordable_pairs(run, processes=3) >= LOOKS[0]:
+            finalists.append(found.runner_up)
+        else:
+            run.notice(f"no time to confirm a second finalist ({found.runner_up.config}) beside the first")
     return _Confirmation(run, finalists).run_all()
+
+
+def _begun(run: Run, config: Config) -> bool:
+    """True if an interrupted run has already timed pairs of `config`."""
+    return any(isinstance(e, PairTimed) and e.config == config for e in run.events)
+
+
+def _affordable_pairs(run: Run, *, processes: int) -> int:
+    """Pairs of so many processes that what is left of the budget pays for, once the seal is paid."""
+    baseline = run.record("baseline", BaselineRecord)
+    costs = {"start_s": baseline.start_s, "compile_s": baseline.compile_s}
+    block_s = (baseline.steps_per_block + 1) * baseline.control_ms / 1e3
+    left_s = run.options.budget_s - run.budget.elapsed_s - seal_seconds(**costs)
+    return int(left_s / pair_seconds(run, processes, block_s=block_s, **costs))
 
 
 def _unconfirmed_verdict(run: Run) -> Verdict:
@@ -68,7 +87,7 @@ class _Confirmation:
                 self.pairs[event.config].append(event)
         self.together = run.room_for(1 + len(self.measured))
         # How often to look is settled before the first pair, by what the budget pays for.
-        affordable = int((run.options.budget_s - run.budget.elapsed_s) / run.record("baseline", BaselineRecord).pair_s)
+        affordable = _affordable_pairs(run, processes=1 + len(self.measured))
         self.looks = tuple(n for n in LOOKS if n <= max(LOOKS[0], affordable))
 
     def run_all(self) -> ConfirmRecord:
@@ -214,6 +233,7 @@ class _Confirmation:
         for config, session in sessions.items():
             if config in self.failures:
                 continue
+            began = self.run.budget.now()
             try:
                 result = session.compile([Variant(id=CONTROL)]).results[0]
             except SessionEnded as ended:
@@ -222,6 +242,15 @@ class _Confirmation:
                 self._charge(config, result)
                 continue
             prints[config] = fingerprint(result.code, result.code_covers, config, self.run.space)
+            self.run.emit(
+                CandidateCompiled(
+                    session=session.launch.log.stem,
+                    config=config,
+                    compiled=result,
+                    fingerprint=prints[config],
+                    share_s=self.run.budget.now() - began,
+                )
+            )
             if config != DEFAULT and self.run.loaded.platform == "cpu":
                 self._check_lane(config, result)
         return prints

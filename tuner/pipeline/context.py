@@ -19,6 +19,7 @@ from tuner.session import Deadlines, SessionFactory
 from tuner.store.events import (
     AnyEvent,
     CandidateCompiled,
+    EffectHidden,
     Notice,
     RoundTimed,
     SessionStarted,
@@ -105,6 +106,8 @@ class Run:
                 names = {n for k in live for n in (k.name, *k.aliases)}
                 rest = tuple(k for k in self.space.knobs if k.name not in names)
                 self.space = msgspec.structs.replace(self.space, knobs=live + rest)
+        elif isinstance(event, EffectHidden):
+            self.space = self.space.unshown(event.config.names)
         elif isinstance(event, TrialFinished):
             self.trials[event.config] = event
         elif isinstance(event, SessionStarted):

@@ -17,12 +17,13 @@ from tuner.pipeline.bench import CONTROL, Bench, Benches
 from tuner.pipeline.context import Run
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Compiled
-from tuner.store.events import TrialFinished
+from tuner.store.events import EffectHidden, TrialFinished
 from tuner.store.records import BaselineRecord, Measured
 
-__all__ = ["Plan", "evaluate", "measured", "time_arms"]
+__all__ = ["MIN_ROUNDS", "Plan", "evaluate", "measured", "time_arms"]
 
-
+# A race is first looked at after so many rounds.
+MIN_ROUNDS = 4
 # Rounds that a suspect of the guard round gets on top of it.
 _GUARD_ROUNDS = 8
 
@@ -38,7 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     stage: str
     seconds: float
-    min_rounds: int = 4
+    min_rounds: int = MIN_ROUNDS
     max_rounds: int = 400
     half_width: float
     futile: bool = True
@@ -224,11 +225,12 @@ class _Batch:
         return distinct
 
     def _guard(self, bench: Bench, configs: Sequence[Config]) -> list[Config]:
-        """Those of the control's program that clearly run at another speed: they get a fingerprint of their own."""
+        """Those of the control's program that clearly run at another speed: what they do, no fingerprint shows."""
         same = [c for c in configs if c != bench.config and self.fingerprints.get(c) == bench.fingerprint]
         suspects = guard_round(self.run, bench, same, self.plan.stage)
         for config in suspects:
-            self.fingerprints[config] = f"{bench.fingerprint}+{config.key}"
+            self.run.emit(EffectHidden(session=bench.name, config=config))
+            self._fingerprint(config, bench.control)
             self.run.notice(f"{config} compiles to the control's program but runs at another speed: it stays")
         return suspects
 

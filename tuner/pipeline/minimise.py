@@ -16,14 +16,15 @@ from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
 from tuner.measure import Estimate, allowed_loss, combine, difference, estimate, smallest_not_inferior
 from tuner.pipeline.bench import Bench, Benches
 from tuner.pipeline.context import Run
-from tuner.pipeline.evaluate import Plan, evaluate, time_arms
+from tuner.pipeline.evaluate import MIN_ROUNDS, Plan, evaluate, time_arms
 from tuner.protocol.messages import Compiled
-from tuner.store.records import Effect, Measured, MinimiseRecord, SearchRecord
+from tuner.store.records import BaselineRecord, Effect, Measured, MinimiseRecord, SearchRecord
 
 __all__ = ["run_minimise"]
 
-# Of at most so many settings all subsets are timed.
+# Of at most so many settings all subsets are timed, where the time is there; of at least so many in any case.
 _ALL_SUBSETS = 5
+_FEW = 3
 
 
 def run_minimise(run: Run, benches: Benches) -> MinimiseRecord:
@@ -46,18 +47,12 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
     core = _drop_inert(run, benches, full, dropped)
     allowed = allowed_loss(winner.estimate.gain, run.margin)
     whole = core
-    while len(core) > _ALL_SUBSETS:
-        losses = _against(run, benches, whole, [core.drop(n) for n in sorted(core.names)], seconds / 8)
-        smaller = max(losses, key=lambda c: losses[c].gain, default=core)
-        if smaller == core or not _plausible(losses[smaller], allowed):
-            break
-        (name,) = core.names - smaller.names
-        dropped[name] = f"without all that was dropped so far the gain changes by {_percent(losses[smaller])}"
-        core = smaller
+    if not _all_subsets(run, benches, core, seconds / 2):
+        core = _without_the_least(run, benches, whole, allowed, seconds / 2, dropped)
     winner = msgspec.structs.replace(winner, config=whole)
     reduced, resolved = core, core == whole
     effects: tuple[Effect, ...] = ()
-    if 1 < len(core) <= _ALL_SUBSETS:
+    if len(core) > 1 and _all_subsets(run, benches, core, seconds / 2):
         subsets = [Config(s) for n in range(1, len(core)) for s in itertools.combinations(core.settings, n)]
         losses = _against(run, benches, whole, subsets, seconds / 2)
         effects = _lost(whole, {n: losses[c] for n in whole.names if (c := whole.drop(n)) in losses})
@@ -69,7 +64,7 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
                 default=core,
             )
         for name in sorted(core.names - reduced.names):
-            dropped[name] = f"without all that was dropped the gain changes by {_percent(losses[reduced])}"
+            dropped[name] = f"without all of these the gain changes by {_percent(losses[reduced])}"
     measured = _as_measured(run, benches, reduced, seconds / 8) or winner
     return MinimiseRecord(
         winner=winner,
@@ -81,21 +76,61 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
     )
 
 
+def _without_the_least(
+    run: Run, benches: Benches, whole: Config, allowed: float, seconds: float, dropped: dict[str, str]
+) -> Config:
+    """Take settings out of `whole` one after another, those first whose absence alone costs least, and return the
+    smallest rest that may do. Twice as many candidates as settings, where all subsets would be too many."""
+    alone = _against(run, benches, whole, [whole.drop(n) for n in sorted(whole.names)], seconds / 2)
+    removable = sorted((c for c in alone if _plausible(alone[c], allowed)), key=lambda c: -alone[c].gain)
+    rests = [whole]
+    for config in removable:
+        rests.append(Config(tuple(s for s in rests[-1].settings if s in config.settings)))
+    losses = _against(run, benches, whole, [c for c in rests[2:] if c != DEFAULT], seconds / 2)
+    losses |= {c: alone[c] for c in rests[1:2]}
+    rest = min((c for c in losses if _plausible(losses[c], allowed)), key=len, default=whole)
+    for name in sorted(whole.names - rest.names):
+        dropped[name] = f"without all of these the gain changes by {_percent(losses[rest])}"
+    return rest
+
+
 def _drop_inert(run: Run, benches: Benches, config: Config, dropped: dict[str, str]) -> Config:
-    """Without each setting whose absence leaves the fingerprint alone."""
+    """Without the settings whose absence leaves the fingerprint alone: first each by itself, then those together, one
+    after another (two that are inert alone need not be so together)."""
     bench = benches.at(split(config, run.space)[0])
-    whole = _fingerprint(run, bench, config)
-    for name in sorted(split(config, run.space)[1].names):
+    names = sorted(split(config, run.space)[1].names)
+    without = {n: config.drop(n) for n in names if forbidden(run.held.join(config.drop(n)), run.space) is None}
+    prints = _fingerprints(run, bench, [config, *without.values()])
+    whole = prints.get(config, "")
+    for name in [n for n in without if whole and prints.get(without[n]) == whole]:
         smaller = config.drop(name)
-        if forbidden(run.held.join(smaller), run.space) is None and _fingerprint(run, bench, smaller) == whole:
+        if smaller in prints or (
+            forbidden(run.held.join(smaller), run.space) is None
+            and _fingerprints(run, bench, [smaller]).get(smaller) == whole
+        ):
             dropped[name] = "without it the program compiles to the same code"
             config = smaller
     return config
 
 
-def _fingerprint(run: Run, bench: Bench, config: Config) -> str:
-    result = bench.compile([config])[config]
-    return fingerprint(result.code, result.code_covers, config, run.space) if isinstance(result, Compiled) else ""
+def _fingerprints(run: Run, bench: Bench, configs: Sequence[Config]) -> dict[Config, str]:
+    """Of those that compile."""
+    made = bench.compile(configs)
+    return {c: fingerprint(r.code, r.code_covers, c, run.space) for c, r in made.items() if isinstance(r, Compiled)}
+
+
+def _all_subsets(run: Run, benches: Benches, core: Config, seconds: float) -> bool:
+    """True if `core` is small enough for compiling and timing every subset within `seconds`."""
+    baseline = run.record("baseline", BaselineRecord)
+    if len(core) <= _FEW:
+        return True
+    bench = benches.at(split(core, run.space)[0])
+    members = 2 ** len(core)
+    block_s = (baseline.steps_per_block + 1) * baseline.control_ms / 1e3
+    # Candidates compiled side by side hold each other up: half the threads' worth is what was seen.
+    compile_s = baseline.compile_s * members / max(1, bench.threads / 2)
+    timed_s = MIN_ROUNDS * (members + math.sqrt(members)) * block_s
+    return len(core) <= _ALL_SUBSETS and compile_s + timed_s <= seconds
 
 
 def _against(

@@ -17,7 +17,7 @@ def run_presets(run: Run, benches: Benches) -> PresetsRecord:
     if run.budget.skips("presets"):
         return PresetsRecord(measured=())
     labels = _presets(run) | _known(run)
-    plan = Plan(stage="presets", seconds=run.budget.share_s("presets"), half_width=run.margin / 2)
+    plan = Plan(stage="presets", seconds=run.budget.share_s("presets"), half_width=run.margin / 2, guard=True)
     trials = evaluate(run, benches, labels, plan, labels=labels)
     return PresetsRecord(measured=tuple(measured(trials)))
 

@@ -16,8 +16,7 @@ __all__ = ["run_screen"]
 
 # A value that alone costs more than this is not worth combining (log scale).
 _HOPELESS = 0.05
-# What compiling several at once gains at least, and how many are compiled before the clock is looked at again.
-_PARALLEL = 2
+# How many are compiled before the clock is looked at again, where compiling is dear.
 _CHUNK = 12
 
 
@@ -28,18 +27,22 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
     began = run.budget.now()
     option = [c for k in knobs.values() if k.lane == "option" for c in _flips(k)]
     environment = [c for k in knobs.values() if k.lane == "environment" for c in _flips(k)]
-    affordable, postponed = _affordable(run, environment, share, beside=len(option))
-    option_share = share * max(0.4, 1 - len(affordable) * _session_s(run) / share) if share > 0 else 0.0
+    postponed: list[Config] = []
+    option_share = share - min(0.6 * share, len(environment) * _session_s(run)) if option else 0.0
     trials: list[TrialFinished] = []
-    chunks = _chunks(run, option, option_share)
+    chunks = _chunks(run, option, option_share, threads=benches.home().threads)
     for index, chunk in enumerate(chunks):
         spent_s = run.budget.now() - began
-        if index and spent_s > option_share:
+        if index and spent_s + spent_s / index / 2 > option_share:  # the next one would end more than half outside
             postponed += [c for later in chunks[index:] for c in later]
             break
         trials += evaluate(run, benches, chunk, _plan(run, (option_share - spent_s) / (len(chunks) - index)))
-    left_s = max(0.0, share - (run.budget.now() - began))
-    trials += evaluate(run, benches, affordable, _plan(run, left_s))
+    for config in environment:
+        left_s = share - (run.budget.now() - began)
+        if config not in run.trials and not _affordable(run, left_s):
+            postponed.append(config)
+        else:
+            trials += evaluate(run, benches, [config], _plan(run, left_s))
     live, left = _sort_out(run, knobs, {t.config: t for t in trials})
     if postponed:
         left += [
@@ -63,10 +66,10 @@ def _plan(run: Run, seconds: float) -> Plan:
     return Plan(stage="screen", seconds=seconds, half_width=run.margin, guard=True)
 
 
-def _chunks(run: Run, configs: Sequence[Config], share_s: float) -> list[list[Config]]:
+def _chunks(run: Run, configs: Sequence[Config], share_s: float, *, threads: int) -> list[list[Config]]:
     """All at once, so that they share rounds; in batches where compiling alone might take more than half the share."""
     compile_s = run.record("baseline", BaselineRecord).compile_s
-    if compile_s * len(configs) / _PARALLEL < share_s / 2:
+    if compile_s * len(configs) / max(1, threads / 2) < share_s / 2:
         return [list(configs)]
     return [list(configs[i : i + _CHUNK]) for i in range(0, len(configs), _CHUNK)]
 
@@ -74,20 +77,14 @@ def _chunks(run: Run, configs: Sequence[Config], share_s: float) -> list[list[Co
 def _session_s(run: Run) -> float:
     """What one more session costs: its start, its control's compile, its offset."""
     baseline = run.record("baseline", BaselineRecord)
-    block_s = baseline.steps_per_block * baseline.control_ms / 1e3
-    return baseline.start_s + baseline.compile_s + 32 * block_s
+    block_s = (baseline.steps_per_block + 1) * baseline.control_ms / 1e3
+    return baseline.start_s + baseline.compile_s + 28 * block_s
 
 
-def _affordable(
-    run: Run, configs: Sequence[Config], share_s: float, *, beside: int
-) -> tuple[list[Config], list[Config]]:
-    """As many of the environment-lane flips as fit into the share, in the space's order, first values first."""
-    if "environment-lane knobs" in run.record("baseline", BaselineRecord).skipped:
-        return [], list(configs)
-    room = int(share_s * (0.6 if beside else 1.0) / max(_session_s(run), 1e-9))
-    done = [c for c in configs if c in run.trials]
-    ordered = done + [c for c in configs if c not in run.trials]
-    return ordered[: room + len(done)], ordered[room + len(done) :]
+def _affordable(run: Run, left_s: float) -> bool:
+    """True if the share has room for one more session. They are taken in the space's order, first values first."""
+    skipped = run.record("baseline", BaselineRecord).skipped
+    return "environment-lane knobs" not in skipped and left_s >= _session_s(run)
 
 
 def _sort_out(

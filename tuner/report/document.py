@@ -87,7 +87,7 @@ class FailurePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TimePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Seconds. `compile` adds up concurrent compiles, so the parts may exceed `total`."""
+    """Seconds by the clock: waiting for compiles, running timed steps, starting processes, all else."""
 
     total: float
     compile: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from tuner.knobs import KnobStatus
 from tuner.measure.types import Verdict
 from tuner.report.findings import finding
 from tuner.report.headline import headline, next_step
@@ -71,10 +72,15 @@ def _kept(page: Page, view: RunView) -> None:
         rows.append((setting(name, value), ratio(effect.estimate) if effect else "effect not measured"))
     page.rows(rows, styles=("bold", ""))
     if view.minimise and view.minimise.dropped:
-        page.heading("dropped", "of the search's winner, without loss")
-        dropped = view.minimise.dropped
+        page.heading("dropped", "of the search's winner: not shown to matter")
         winner = view.minimise.winner.config if view.minimise.winner else None
-        page.rows([(setting(name, winner.get(name)) if winner else name, why) for name, why in dropped.items()])
+        groups: dict[str, list[str]] = {}
+        for name, why in view.minimise.dropped.items():
+            groups.setdefault(why, []).append(setting(name, winner.get(name)) if winner else name)
+        for why, gone in groups.items():
+            for text in gone:
+                page.line(text, indent=2)
+            page.prose(why, indent=6)
 
 
 def _emitted(page: Page, view: RunView) -> None:
@@ -145,12 +151,21 @@ def _knobs(page: Page, view: RunView) -> None:
     rows = []
     for status, number in view.counts.left.items():
         of = [entry for entry in view.left if entry.status == status]
-        names = f"{some((entry.name for entry in of), _NAMES)}: "
-        rows.append((status, str(number), names + "; ".join(_top(clean(entry.reason) for entry in of))))
+        rows.append((status, str(number), _named(of)))
     for entry in view.narrowed:
         lost = f" loses {', '.join(value or '(empty)' for value in entry.values)}" if entry.values else ""
         rows.append((entry.status, "", f"{entry.name}{lost}: {clean(entry.reason)}"))
     page.rows(rows, align="<>")
+
+
+def _named(left: Sequence[KnobStatus]) -> str:
+    """Who left and why: names are told with each reason that differs."""
+    groups: dict[str, list[str]] = {}
+    for entry in left:
+        groups.setdefault(clean(entry.reason), []).append(entry.name)
+    ranked = sorted(groups.items(), key=lambda item: -len(item[1]))
+    texts = [f"{some(names, _NAMES)}: {why}" for why, names in ranked[:_REASONS]]
+    return "; ".join(texts + ([f"and {len(ranked) - _REASONS} more reasons"] if len(ranked) > _REASONS else []))
 
 
 def _record(view: RunView, stage: str) -> StageRecord | None:

@@ -77,7 +77,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. `compile_s` adds up the threads that compile at once, so the parts may exceed `total_s`."""
+    """Seconds by the clock: waiting for compiles, running timed steps, starting processes, all else."""
 
     compile_s: float
     steps_s: float
@@ -327,10 +327,14 @@ def _clocked(events: Sequence[AnyEvent]) -> tuple[float, float]:
     return elapsed, elapsed - at_stage
 
 
+def _waited_s(event: CandidateCompiled) -> float:
+    """Seconds that the run waited for this candidate (a log that doesn't say: its own compile time)."""
+    return event.compiled.lower_s + event.compiled.compile_s if event.share_s is None else event.share_s
+
+
 def _spent(events: Sequence[AnyEvent], total_s: float) -> Spent:
-    compiled = [event.compiled for event in events if isinstance(event, CandidateCompiled)]
     blocks = [block for event in events if isinstance(event, RoundTimed) for block in event.blocks]
-    compile_s = sum(c.lower_s + c.compile_s for c in compiled)
+    compile_s = sum(_waited_s(event) for event in events if isinstance(event, CandidateCompiled))
     steps_s = sum(block.first_s + block.seconds for block in blocks)
     starts_s = sum(event.start_s for event in events if isinstance(event, SessionStarted))
     other_s = max(0.0, total_s - compile_s - steps_s - starts_s)

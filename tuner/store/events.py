@@ -17,6 +17,7 @@ __all__ = [
     "VERSION",
     "AnyEvent",
     "CandidateCompiled",
+    "EffectHidden",
     "Interruption",
     "Notice",
     "NumericsCompared",
@@ -69,12 +70,14 @@ class SessionClosed(Event, frozen=True, kw_only=True, tag="session_closed"):
 
 
 class CandidateCompiled(Event, frozen=True, kw_only=True, tag="candidate_compiled"):
-    """`fingerprint`: `compiled.code` and the values of every knob that acts on more than it shows."""
+    """`fingerprint`: `compiled.code` and the values of every knob that acts on more than it shows. `share_s`: seconds
+    that the run waited for it; candidates that compiled side by side share theirs equally. None in older logs."""
 
     session: str
     config: Config
     compiled: Compiled
     fingerprint: str
+    share_s: float | None = None
 
 
 class NumericsCompared(Event, frozen=True, kw_only=True, tag="numerics_compared"):
@@ -86,6 +89,14 @@ class NumericsCompared(Event, frozen=True, kw_only=True, tag="numerics_compared"
     reply: NumericsReply
     passed: bool | None = None
     reason: str = ""
+
+
+class EffectHidden(Event, frozen=True, kw_only=True, tag="effect_hidden"):
+    """A guard round saw `config` run at another speed than the control whose program it compiles to. From here on the
+    values of its knobs count in fingerprints."""
+
+    session: str
+    config: Config
 
 
 class RoundTimed(Event, frozen=True, kw_only=True, tag="round_timed"):
@@ -164,6 +175,7 @@ AnyEvent = (
     | SessionClosed
     | CandidateCompiled
     | NumericsCompared
+    | EffectHidden
     | RoundTimed
     | OffsetMeasured
     | TrialFinished
