@@ -105,7 +105,7 @@ def test_env_file_holds_the_exact_text_and_how_to_load_it(tmp_path: Path, sealed
         assert needed in text
 
 
-@pytest.mark.parametrize("verdict", [Verdict.SAME, Verdict.UNCLEAR, Verdict.SLOWER])
+@pytest.mark.parametrize("verdict", [Verdict.SAME, Verdict.UNCLEAR])
 def test_without_a_gain_the_files_hold_the_default_and_say_so(tmp_path: Path, verdict: Verdict) -> None:
     bundle = write_bundle(tmp_path, msgspec.structs.replace(DEFAULT, verdict=verdict))
     assert bundle.env_file is not None

@@ -6,10 +6,9 @@ import math
 
 import msgspec
 import pytest
-from synthetic_run import FILES, SCENARIOS, all_failed, estimate, failing, faster, interrupted, same, unclear
+from synthetic_run import FILES, SCENARIOS, all_failed, failing, faster, interrupted, same, unclear
 
 from tuner.knobs.config import DEFAULT
-from tuner.measure.types import Verdict
 from tuner.protocol.failure import FailureClass
 from tuner.report.headline import headline, next_step
 from tuner.report.view import RunView
@@ -52,16 +51,6 @@ def confirming(events: list[AnyEvent], **changes: object) -> list[AnyEvent]:
 def test_each_end_has_its_sentence(scenario: str, sentence: str) -> None:
     """Verdict first, then the numbers behind it."""
     assert headline(RunView.of(SCENARIOS[scenario]())) == sentence
-
-
-def test_a_slower_finalist_keeps_the_defaults() -> None:
-    """What looked best in the session may lose in fresh processes."""
-    slower = estimate(0.97, 0.006, n=6)
-    events = confirming(same(), verdict=Verdict.SLOWER, estimate=slower)
-    assert headline(RunView.of(events)) == (
-        "no gain: keep the defaults (what looked best is slower, 0.970x (0.964–0.976) in 6 pairs of fresh processes; "
-        "16.2 ms a step)"
-    )
 
 
 def test_nothing_to_confirm_is_no_gain() -> None:

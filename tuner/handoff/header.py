@@ -12,7 +12,6 @@ __all__ = ["header"]
 _WHY_DEFAULT = {
     Verdict.SAME: "the best setting that was found is no faster than the default by the margin that was asked for",
     Verdict.UNCLEAR: "the measurements could not tell the best setting that was found from the default",
-    Verdict.SLOWER: "the best setting that was found is slower than the default",
 }
 
 

@@ -123,13 +123,18 @@ class _Confirmation:
         return ConfirmRecord(
             finalists=finalists,
             chosen=best.config if best else DEFAULT,
-            verdict=shown.verdict if shown else Verdict.UNCLEAR,
+            verdict=Verdict.FASTER if best else self._no_gain(finalists),
             estimate=shown.estimate if shown else None,
             control_ms=shown.control_ms if shown else baseline.control_ms,
             best_ms=(best.best_ms if best else shown.control_ms if shown else baseline.control_ms),
             pairs=max((len(p) for p in self.pairs.values()), default=0),
             alive_together=self.together,
         )
+
+    def _no_gain(self, finalists: Sequence[Finalist]) -> Verdict:
+        """None is faster. `same` where that is certain: no finalist's interval reaches a gain of δ."""
+        excluded = [f.failure is None and f.estimate.high < self.run.margin for f in finalists]
+        return Verdict.SAME if excluded and all(excluded) else Verdict.UNCLEAR
 
     def _faster_than(self, rival: Finalist, best: Finalist) -> bool:
         """Two finalists that lived in the same pairs: the default between them cancels."""

@@ -114,7 +114,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """One run. Times are seconds unless the name says ms; gains are speed-ups (1.05: 5 % faster) with [low, high].
 
     `options`: those that change what a run means; `inherited`: variables of its environment that bear on speed.
-    `verdict`: faster | same | slower | unclear, null before there is one. `speedup`, `speedup_ci`: the best finalist
+    `verdict`: faster | same | unclear, null before there is one. `speedup`, `speedup_ci`: the best finalist
     against the defaults, in fresh processes. `control_ms`, `best_ms`: a step with the defaults, and with that finalist.
     `settings`: what to set, name → value as emitted; empty means the defaults. `effects`: name → what that setting does
     by itself. `resolution`: the smallest gain that the budget could resolve, as a fraction. `stages`: name → seconds,

@@ -44,12 +44,8 @@ def _verdict(view: RunView, confirm: ConfirmRecord) -> str:
         return _sentence("no candidate could be timed: keep the defaults", f"{view.failed_total} failed", control)
     if not confirm.finalists:
         return _sentence("no gain found: keep the defaults", "nothing was worth confirming", control)
-    match confirm.verdict:
-        case Verdict.SAME:
-            return _sentence("no significant gain: keep the defaults", measured, control)
-        case Verdict.SLOWER:
-            slower = f"what looked best is slower, {measured}"
-            return _sentence("no gain: keep the defaults", slower, control)
+    if confirm.verdict is Verdict.SAME:
+        return _sentence("no significant gain: keep the defaults", measured, control)
     failed = "" if any(f.failure is None for f in confirm.finalists) else "every finalist failed in a fresh process"
     resolution = f"gains below {percent(view.baseline.resolution)} can't be told here" if view.baseline else ""
     return _sentence("unclear: keep the defaults", failed or measured, control, "" if failed else resolution)

@@ -19,7 +19,6 @@ __all__ = ["render_result"]
 _VERDICT_STYLE = {
     Verdict.FASTER: "bold green",
     Verdict.SAME: "bold",
-    Verdict.SLOWER: "bold",
     Verdict.UNCLEAR: "bold yellow",
 }
 _REASONS = 3  # of each class of failure, and of each class of knobs that left

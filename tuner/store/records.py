@@ -134,7 +134,8 @@ class Finalist(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfirmRecord(msgspec.Struct, frozen=True, kw_only=True, tag="confirm"):
-    """`chosen`: what will be emitted, the default unless a finalist is `faster`."""
+    """`chosen`: what will be emitted, the default unless a finalist is `faster`. `verdict`: faster; same, where every
+    finalist's interval excludes a gain of δ; else unclear."""
 
     finalists: tuple[Finalist, ...]
     chosen: Config
