@@ -10,6 +10,7 @@
     ├── SessionEnded          exit 1   a worker process is gone; carries the `Failure`
     ├── StoreError            exit 1   the run folder or the database can't be read or written
     │   └── StoreUnusable exit 2   the store can't be used from the start: full, read-only
+    ├── LaunchFailed          exit 125 `tune exec` failed before it became the command (126, 127: the command itself)
     ├── DeviceBusy            exit 75  another tuner holds the device
     └── Interrupted           exit 130 the user pressed Ctrl-C; carries the command that goes on
 
@@ -27,6 +28,7 @@ __all__ = [
     "DeviceBusy",
     "FlagsError",
     "Interrupted",
+    "LaunchFailed",
     "SessionEnded",
     "SpaceError",
     "StoreError",
@@ -90,6 +92,14 @@ class StoreUnusable(StoreError):
     """The place that `--store` names can't be used: nothing was started."""
 
     exit_code = 2
+
+
+class LaunchFailed(TunerError):
+    """`tune exec` failed: 125 by itself, 126 if the command can't be started, 127 if there is none of that name."""
+
+    def __init__(self, what: str, *, where: str = "", next: str = "", exit_code: int = 125) -> None:
+        super().__init__(what, where=where, next=next)
+        self.exit_code = exit_code
 
 
 class DeviceBusy(TunerError):

@@ -14,12 +14,13 @@ from tuner.cli.settings import SETTINGS
 def test_every_setting_is_shown_with_its_source(tune: Tune, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "tuner.toml").write_text("seed = 7\n")
     monkeypatch.setenv("TUNER_MIN_GAIN", "1%")
-    got = tune("config", "--budget", "1h30m", "--knob", "b=2", "--knob", "a=")
+    got = tune("config", "--budget", "1h30m", "--knob", "b=2", "--knob", "a=", "--max-memory", "3GiB")
     assert got.code == 0
     lines = {line.split()[0]: line for line in got.out.splitlines()}
     assert set(lines) == set(SETTINGS)
     assert lines["budget"].split()[1:] == ["1h30m", "--budget"]
     assert lines["min-gain"].split()[1:] == ["1%", "TUNER_MIN_GAIN"]
+    assert lines["max-memory"].split()[1:] == ["3GiB", "--max-memory"]
     assert lines["seed"].split()[1] == "7"
     assert lines["seed"].endswith(f"{folder / 'tuner.toml'}: seed")
     assert "b=2 a=" in lines["knob"]

@@ -17,11 +17,13 @@ from tuner.cli.params import (
     DURATION,
     FRACTION,
     INTERPRETER,
+    MEMORY,
     STORE,
     VARIABLE,
     ParamType,
     duration_text,
     fraction_text,
+    memory_text,
 )
 
 
@@ -167,3 +169,44 @@ def test_store_is_a_folder_or_a_url(tmp_path: Path) -> None:
     assert STORE.convert("postgresql://host/db", None, None) == "postgresql://host/db"
     assert "is a file" in refusal(STORE, str(file))
     assert "names no folder" in refusal(STORE, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("70GiB", 70 * 2**30),
+        ("1.5 gib", 3 * 2**29),
+        ("500MB", 500_000_000),
+        ("4096", 4096),
+        ("8kB", 8000),
+        ("16B", 16),
+        ("90%", 0.9),
+        ("100 %", 1.0),
+        ("0.5%", 0.005),
+    ],
+)
+def test_memory_is_bytes_or_a_share(text: str, limit: float) -> None:
+    read = MEMORY.convert(text, None, None)
+    assert read == pytest.approx(limit)
+    assert isinstance(read, type(limit))
+    assert MEMORY.convert(memory_text(read), None, None) == pytest.approx(read)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lots", "is not a size"),
+        ("", "is not a size"),
+        ("-1GiB", "is not a size"),
+        ("10G", "is not a size"),
+        ("0.9", "no whole number of bytes; write 80GiB, or 90%"),
+        ("0", "leaves no memory"),
+        ("0%", "not above 0%"),
+        ("120%", "at most 100%"),
+        ("nan%", "is not a size"),
+    ],
+)
+def test_what_is_no_memory_is_refused_with_examples(text: str, says: str) -> None:
+    message = refusal(MEMORY, text)
+    assert says in message
+    assert repr(text) in message

@@ -72,6 +72,7 @@ def test_every_option_reaches_the_pipeline(tune: Tune, pipeline: Recorder, folde
     argv = [
         "f.py --space cpu --space mine.toml --budget 90s --trials 7 --min-gain 1% --knob a=1 --knob --xla_b= ",
         "--platform cpu --allow numerics --require-gain --override NCCL_PROTO --store runs --seed 3 --fresh --quiet",
+        " --objective p99 --max-memory 90%",
     ]
     assert tune(*" ".join(argv).split(), "--python", sys.executable).code == 0
     options = pipeline.options
@@ -79,6 +80,7 @@ def test_every_option_reaches_the_pipeline(tune: Tune, pipeline: Recorder, folde
     assert (options.budget_s, options.trials, options.min_gain, options.seed) == (90.0, 7, 0.01, 3)
     assert options.hold == {"a": "1", "xla_b": ""}
     assert (options.platform, options.allow, options.override) == ("cpu", frozenset({"numerics"}), ("NCCL_PROTO",))
+    assert (options.objective, options.max_memory) == ("p99", 0.9)
     assert (options.require_gain, options.fresh, options.store, options.python) == (True, True, "runs", sys.executable)
 
 

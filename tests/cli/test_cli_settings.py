@@ -9,6 +9,7 @@ import pytest
 
 from tuner.cli.settings import SETTINGS, choose, find_file, stray_variables
 from tuner.errors import UsageError
+from tuner.measure.objective import OBJECTIVES
 
 
 def write(path: Path, text: str) -> Path:
@@ -24,6 +25,8 @@ def test_without_sources_the_defaults_hold(tmp_path: Path) -> None:
         "budget": 600.0,
         "trials": None,
         "min-gain": 0.005,
+        "objective": "mean",
+        "max-memory": None,
         "knob": {},
         "platform": None,
         "allow": (),
@@ -186,3 +189,11 @@ def test_a_mistyped_variable_is_an_error_and_a_foreign_one_is_not(tmp_path: Path
     foreign = {"TUNER_GUITAR_HERTZ": "440", "OTHER": "1"}
     assert stray_variables(foreign) == {"TUNER_GUITAR_HERTZ": ""}
     assert choose({}, foreign, tmp_path)["budget"].source == "default"
+
+
+def test_the_objectives_offered_are_those_there_are(tmp_path: Path) -> None:
+    assert tuple(SETTINGS["objective"].type.choices) == OBJECTIVES  # type: ignore[attr-defined]
+    write(tmp_path / "tuner.toml", 'objective = "p95"\n')
+    with pytest.raises(UsageError, match="p95") as caught:
+        choose({}, {}, tmp_path)
+    assert "mean" in caught.value.what

@@ -13,32 +13,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from handoff_samples import DEFAULT, FASTER, FLAGS
 
 from tuner.errors import StoreError, TunerError
-from tuner.handoff import Manifest, Options, latest_bundle, load_bundle, parse_raw, write_bundle
-from tuner.machine import Environment
+from tuner.handoff import Options, latest_bundle, load_bundle, write_bundle
+from tuner.handoff.dialects import parse_raw
+from tuner.measure.objective import Objective
 from tuner.measure.types import Estimate, Verdict
-
-FLAGS = "--xla_cpu_experimental_ynn_fusion_type= --xla_cpu_max_isa=AVX2"
-
-FASTER = Manifest(
-    created=1.75e9,
-    tuner="0.1.0",
-    run="20250601-ab12",
-    workload="nbody.py",
-    program="0123456789abcdef",
-    environment=Environment(identity={"platform": "cpu", "jax": "0.10.2"}, context={"python": "3.11.9"}),
-    settings={"xla_cpu_experimental_ynn_fusion_type": "", "xla_cpu_max_isa": "AVX2"},
-    held={},
-    env={"XLA_FLAGS": FLAGS},
-    unset=("JAX_DEFAULT_MATMUL_PRECISION",),
-    inherited={"OMP_NUM_THREADS": "2"},
-    verdict=Verdict.FASTER,
-    estimate=Estimate(gain=math.log(2.0), se=0.01, low=math.log(1.9), high=math.log(2.1), n=6),
-    control_ms=20.0,
-    best_ms=10.0,
-)
-DEFAULT = msgspec.structs.replace(FASTER, settings={}, env={}, unset=(), best_ms=20.0, verdict=Verdict.SAME)
 
 
 @pytest.fixture
@@ -105,7 +86,7 @@ def test_env_file_holds_the_exact_text_and_how_to_load_it(tmp_path: Path, sealed
         assert needed in text
 
 
-@pytest.mark.parametrize("verdict", [Verdict.SAME, Verdict.UNCLEAR])
+@pytest.mark.parametrize("verdict", [Verdict.SAME, Verdict.UNCLEAR, Verdict.UNSTABLE])
 def test_without_a_gain_the_files_hold_the_default_and_say_so(tmp_path: Path, verdict: Verdict) -> None:
     bundle = write_bundle(tmp_path, msgspec.structs.replace(DEFAULT, verdict=verdict))
     assert bundle.env_file is not None
@@ -115,6 +96,20 @@ def test_without_a_gain_the_files_hold_the_default_and_say_so(tmp_path: Path, ve
         assert any(f"Verdict {verdict.value}:" in line and "holds the default" in line for line in lines)
     assert bundle.environment() == {}
     assert bundle.best.settings == {}
+
+
+def test_the_two_claims_stand_apart_in_the_files(tmp_path: Path, sealed: Path) -> None:
+    """The one executable has a gain of its own, or a reason why that isn't known; without a cache there is none."""
+    own = Estimate(gain=math.log(1.8), se=0.01, low=math.log(1.7), high=math.log(1.9), n=4)
+    measured = msgspec.structs.replace(FASTER, sealed=own)
+    told = write_bundle(tmp_path / "b", measured, cache=sealed).shell_file.read_text()
+    assert "Verdict faster: 2.000x" in told
+    assert "The sealed executable by itself: 1.800x" in told
+    assert "1.700x to 1.900x, from 4 pairs" in told
+    unknown = msgspec.structs.replace(FASTER, sealed_note="no time was left")
+    text = write_bundle(tmp_path / "b", unknown, cache=sealed).shell_file.read_text()
+    assert "The sealed executable was not measured by itself: no time was left" in text
+    assert "sealed executable" not in write_bundle(tmp_path / "b", measured).shell_file.read_text()
 
 
 def test_a_default_may_carry_what_was_held(tmp_path: Path) -> None:
@@ -289,3 +284,11 @@ def test_a_shell_that_cannot_find_the_cache_sets_no_folder(tmp_path: Path, seale
     env = after("dash", Path(moved) / "best.sh")
     assert "JAX_COMPILATION_CACHE_DIR" not in env
     assert env["XLA_FLAGS"] == FLAGS
+
+
+def test_the_files_say_what_was_made_small(tmp_path: Path) -> None:
+    manifest = msgspec.structs.replace(FASTER, objective=Objective(name="p99"))
+    bundle = write_bundle(tmp_path, manifest)
+    assert bundle.shell_file is not None
+    assert "10 ms a step at p99, the default 20 ms" in bundle.shell_file.read_text()
+    assert load_bundle(bundle.path).manifest.objective.name == "p99"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.handoff import isolated, production, sealing
+from tuner.handoff import isolated, loading, production, sealing
 
 STEP = """
 import jax, jax.numpy as jnp
@@ -34,7 +34,7 @@ def jax_config_text() -> str:
     return Path(spec.origin).with_name("_src").joinpath("config.py").read_text()
 
 
-@pytest.mark.parametrize("name", sorted({*isolated(), *sealing(Path("x")), *production()}))
+@pytest.mark.parametrize("name", sorted({*isolated(), *loading(Path("x")), *sealing(Path("x")), *production()}))
 def test_the_installed_jax_knows_the_variable(name: str) -> None:
     """A misspelt variable would be ignored without a word."""
     assert f"name='{name.lower()}'" in jax_config_text()
@@ -73,3 +73,8 @@ def test_a_sealed_folder_hits_after_it_moved_and_an_isolated_process_never_asks(
     assert requests_and_hits(dict(production(tmp_path / "elsewhere"))) == (requests, requests)
     assert requests_and_hits({**inherited, **isolated()}) == (0, 0)
     assert not (tmp_path / "inherited").exists()
+    # Processes that measure what is sealed find it, and add nothing.
+    assert requests_and_hits(loading(tmp_path / "elsewhere")) == (requests, requests)
+    (tmp_path / "empty").mkdir()
+    assert requests_and_hits(loading(tmp_path / "empty")) == (requests, 0)
+    assert not any((tmp_path / "empty").iterdir())

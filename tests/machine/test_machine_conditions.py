@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.machine.conditions import Conditions, disturbed, readings
+from tuner.machine.conditions import Conditions, calm, disturbed, readings
 from tuner.machine.devices import Device, DeviceState, FakeDevices
 
 CARD = Device(index=0, name="Card")
@@ -153,6 +153,21 @@ CALM = {"time_s": 0.0, "busy_s": 0.0, "own_s": 0.0, "steal_s": 0.0, "cores": 16.
 
 def later(**changes: float) -> dict[str, float]:
     return CALM | {"time_s": 10.0} | changes
+
+
+def test_one_tick_of_stolen_time_in_a_short_round_is_nothing() -> None:
+    before = CALM | {"cores": 2.0}
+    short = before | {"time_s": 0.1, "steal_s": 0.01}
+    assert disturbed(before, short, {}) == ""
+    assert "hypervisor took 20%" in disturbed(before, short | {"steal_s": 0.04}, {})
+
+
+def test_calm_is_what_most_stretches_had() -> None:
+    usual = {"gpu0_clock_mhz": 1400.0, "other_cores": 0.2}
+    stretches = [usual, usual | {"gpu0_throttle_sw_thermal": 1.0, "gpu0_foreign": 1.0}, usual | {"other_cores": 3.0}]
+    assert calm(stretches) == usual
+    assert calm([{"other_cores": 0.1}, {}]) == {}  # half of them is not most
+    assert calm([]) == {}
 
 
 @pytest.mark.parametrize(

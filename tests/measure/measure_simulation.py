@@ -1,7 +1,7 @@
 """The simulations whose numbers stand in tuner/measure/README.md.
 
 Run ``PYTHONPATH=. python tests/measure/measure_simulation.py`` from the repository's root. They are larger than what
-the tests run, so that the last digit means something: one to two minutes on one core.
+the tests run, so that the last digit means something: some minutes on one core.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from measure_pairs import confirmations
 from measure_samples import NOISES, noise
 
-from tuner.measure import Verdict, confirm, estimate, resolution
+from tuner.measure import PairCost, Verdict, confirm, estimate, resolution
 from tuner.measure.confirmation import boundaries, critical_t
 from tuner.measure.racing import log_evidence
 
@@ -90,6 +91,21 @@ def power() -> None:
         print(f"  {pairs} pairs:", *cells)
 
 
+def turns() -> None:
+    print("turns a pair, ten or chosen: found, seconds, variance x seconds x 1e6 (500 runs); false faster (2,000 runs)")
+    for name, cost in (("CPU", PairCost(setup_s=2.7, turn_s=0.12)), ("GPU", PairCost(setup_s=36.0, turn_s=0.6))):
+        for round_sd, process_sd in ((0.015, 0.0), (0.005, 0.005), (0.002, 0.008)):
+            gain = math.hypot(process_sd, round_sd * math.sqrt(math.pi / 2 * 1.1 / 0.9 / 10))
+            cells = []
+            for adaptive in (False, True):
+                how = {"round_sd": round_sd, "process_sd": process_sd, "cost": cost, "adaptive": adaptive}
+                found = confirmations(500, gain=gain, **how)  # type: ignore[arg-type]
+                null = confirmations(2000, gain=0.0, seed=1, **how)  # type: ignore[arg-type]
+                spent = f"{100 * found.faster:.0f} % {found.seconds:.0f} s {1e6 * found.cost:.0f}"
+                cells.append(f"{spent}; {100 * null.faster:.2f} %")
+            print(f"  {name} round {100 * round_sd} % process {100 * process_sd} %:", " | ".join(cells))
+
+
 if __name__ == "__main__":
-    for part in (coverage, false_evidence, rounds_to_drop, false_faster, power):
+    for part in (coverage, false_evidence, rounds_to_drop, false_faster, power, turns):
         part()

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tuner.machine import Sampler
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.run import Outcome, tune
 from tuner.session import FakeMachine
@@ -116,10 +117,11 @@ def tune_on(
     if "mirrored" not in request.keywords:
         monkeypatch.setattr("tuner.store.study.StudyMirror.record", lambda *_, **__: "")
 
-    def call(machine: FakeMachine, **changes: object) -> Outcome:
+    def call(machine: FakeMachine, *, conditions: Sampler | None = None, **changes: object) -> Outcome:
         return tune(
             msgspec.structs.replace(options, **changes),  # type: ignore[arg-type]
             factory=machine.factory,
+            conditions=conditions,
             clock=machine.now,
         )
 

@@ -12,7 +12,7 @@ from tuner.errors import Interrupted
 from tuner.knobs import Config
 from tuner.measure import Verdict
 from tuner.protocol.failure import FailureClass
-from tuner.session import FakeMachine
+from tuner.session import FakeMachine, NoiseModel
 from tuner.store import read
 from tuner.store.events import Interruption, Notice, RoundTimed, SessionStarted, StageFinished, TrialFinished
 from tuner.store.records import ConfirmRecord, MinimiseRecord, ProbeRecord, ScreenRecord
@@ -32,7 +32,7 @@ def trials(outcome) -> dict[Config, TrialFinished]:
 
 
 def test_a_real_gain_is_found_confirmed_and_cut_to_the_one_setting(tune_on):
-    machine = FakeMachine(effects={GOOD: -0.05, BAD: 0.03}, inert=["xla_inert"])
+    machine = FakeMachine(effects={GOOD: -0.05, BAD: 0.03}, inert=["xla_inert"], seed=1)
     outcome = tune_on(machine)
     confirmed = record(outcome, ConfirmRecord)
     assert confirmed.verdict is Verdict.FASTER
@@ -172,7 +172,7 @@ def test_a_short_budget_says_what_it_skips_and_still_confirms(tune_on):
 
 
 def test_the_budget_is_kept(tune_on):
-    machine = FakeMachine(effects={GOOD: -0.02, BAD: 0.01}, round_noise=0.02)
+    machine = FakeMachine(effects={GOOD: -0.02, BAD: 0.01}, noise=NoiseModel(block_sd=0.02, machine_sd=0.01))
     tune_on(machine, budget_s=600.0)
     assert machine.now() < 660.0
 
@@ -193,7 +193,7 @@ def test_nothing_is_timed_while_another_session_compiles(tune_on):
         if isinstance(event, SessionStarted):
             waiting = event.session
         elif isinstance(event, RoundTimed):
-            assert waiting is None or event.session == waiting or event.stage in ("offset", "confirm")
+            assert waiting is None or event.session == waiting or event.stage in ("offset", "confirm", "seal")
             waiting = None
 
 

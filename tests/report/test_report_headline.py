@@ -9,6 +9,7 @@ import pytest
 from synthetic_run import FILES, SCENARIOS, all_failed, failing, faster, interrupted, same, unclear
 
 from tuner.knobs.config import DEFAULT
+from tuner.measure.objective import Objective
 from tuner.protocol.failure import FailureClass
 from tuner.report.headline import headline, next_step
 from tuner.report.view import RunView
@@ -41,7 +42,15 @@ def confirming(events: list[AnyEvent], **changes: object) -> list[AnyEvent]:
             "unclear",
             (
                 "unclear: keep the defaults (1.01x (0.99–1.03) in 12 pairs of fresh processes; 16.2 ms a step; "
-                "gains below 0.6 % can't be told here)"
+                "gains below 1.1 % can't be told here)"
+            ),
+        ),
+        (
+            "unstable",
+            (
+                "unstable: keep the defaults (this machine is unstable: the default's own time went from 15.8 to "
+                "22.4 ms between pairs of processes; 3 of 6 pairs stayed disturbed (other processes kept 1.4 of 2 "
+                "cores busy (9 of 10 turns)); 1.03x (1.01–1.05) in 6 pairs of fresh processes; 16.2 ms a step)"
             ),
         ),
         ("interrupted", "interrupted in search after 18 s: no verdict; the best so far, 1.33x, is not confirmed"),
@@ -51,6 +60,22 @@ def confirming(events: list[AnyEvent], **changes: object) -> list[AnyEvent]:
 def test_each_end_has_its_sentence(scenario: str, sentence: str) -> None:
     """Verdict first, then the numbers behind it."""
     assert headline(RunView.of(SCENARIOS[scenario]())) == sentence
+
+
+@pytest.mark.parametrize(
+    ("objective", "values"),
+    [
+        (Objective(name="p99"), "16.2 → 11.3 ms a step at p99"),
+        (Objective(name="throughput"), "61.7 → 88.3 units of work a second"),
+        (Objective(weights={"prefill": 1.0, "decode": 128.0}), "16.2 → 11.3 ms for 1 prefill + 128 decode"),
+    ],
+)
+def test_the_values_are_those_of_the_objective(objective: Objective, values: str) -> None:
+    sentence = headline(RunView.of(confirming(faster(), objective=objective)))
+    assert sentence.startswith(f"faster: 1.43x (1.40–1.46), {values}, confirmed in")
+    kept = headline(RunView.of(confirming(same(), objective=objective)))
+    assert values.partition(" → ")[0] in kept
+    assert values.partition(" → ")[2].partition(" ")[2] in kept
 
 
 def test_nothing_to_confirm_is_no_gain() -> None:

@@ -80,11 +80,12 @@ def test_a_row_a_block() -> None:
     rounds = [e for e in events if isinstance(e, RoundTimed)]
     assert len(frame) == sum(len(e.blocks) for e in rounds)
     assert list(frame.columns) == [
-        *("seq", "time", "stage", "session", "handle", "control", "steps", "seconds", "ms_per_step"),
+        *("seq", "time", "stage", "session", "handle", "control", "steps", "seconds", "ms_per_step", "told_ms"),
     ]
     assert frame.groupby("seq")["control"].sum().eq(1).all()
     control = frame.loc[frame["control"] & (frame["stage"] == "screen")]
     assert control["ms_per_step"].to_numpy() == pytest.approx(16.2)
+    assert control["told_ms"].to_numpy() == pytest.approx(16.2)
     assert (frame["seconds"] / frame["steps"] * 1000).to_numpy() == pytest.approx(frame["ms_per_step"].to_numpy())
 
 

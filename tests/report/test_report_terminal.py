@@ -40,7 +40,11 @@ def test_the_verdict_comes_first_and_no_stage_is_hidden(scenario: str) -> None:
 def section_lines(text: str, title: str) -> list[str]:
     """The indented lines under a title."""
     lines = iter(text.splitlines())
-    next(line for line in lines if line.split()[:1] == [title])
+    before = ""
+    for line in lines:
+        if not before and line.split()[:1] == [title]:  # a title stands after an empty line
+            break
+        before = line
     found = []
     for line in lines:
         if not line:

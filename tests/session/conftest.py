@@ -68,7 +68,8 @@ def answer(request):
     if op == "compile":
         return {{"results": [compiled(v["id"]) for v in request["variants"]]}}
     if op == "round":
-        return {{"blocks": [{{**arm, "seconds": 0.1, "first_s": 0.1}} for arm in request["arms"]]}}
+        arms = [(arm["id"], arm["steps"]) for arm in request["arms"]]
+        return {{"blocks": [{{"id": id, "steps": steps, "seconds": 0.1, "first_s": 0.1}} for id, steps in arms]}}
     if op == "release":
         return {{"live_executables": 0}}
     if op == "close":

@@ -164,7 +164,7 @@ def test_numerics_compare_with_what_was_saved(session: Session, tmp_path: Path) 
     assert isinstance(again, NumericsReply)
     assert {leaf.steps for leaf in again.leaves} == {1, 3}
     assert all(leaf.masks_equal and leaf.l2 < 1e-6 and leaf.slope < 1e-6 for leaf in again.leaves)
-    nudged = session.numerics("control", steps=3, reference=tmp_path / "reference", nudge=True)
+    nudged = session.numerics("control", steps=3, reference=tmp_path / "reference", nudge=1)
     assert isinstance(nudged, NumericsReply)
     assert all(leaf.l2 < 1e-3 for leaf in nudged.leaves)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, pstdev
 
@@ -18,9 +16,9 @@ from tuner.protocol.messages import Arm, Block, Compiled, LeafStats, NumericsRep
 from tuner.session.base import Launch
 from tuner.session.fake import FakeSession
 from tuner.session.fake_machine import FakeMachine, Fault
-from tuner.session.noise import Wander, heavy_tailed
+from tuner.session.noise import NoiseModel
 
-QUIET = {"round_noise": 0.0, "machine_noise": 0.0}
+QUIET = NoiseModel()
 
 
 def launch(env: Mapping[str, str | None] | None = None, *, name: str = "s", config: Config | None = None) -> Launch:
@@ -63,7 +61,7 @@ def step_ms(session: FakeSession, *handles: str) -> list[float]:
 
 def test_effects_add_and_interactions_need_all_their_settings() -> None:
     both = frozenset({("xla_a", "true"), ("xla_b", "2")})
-    machine = FakeMachine(step_ms=10, effects={("xla_a", "true"): -0.1, ("xla_b", "2"): 0.2, both: 0.05}, **QUIET)
+    machine = FakeMachine(step_ms=10, effects={("xla_a", "true"): -0.1, ("xla_b", "2"): 0.2, both: 0.05}, noise=QUIET)
     session = started(machine)
     for handle, options in {
         "0": {},
@@ -79,7 +77,7 @@ def test_effects_add_and_interactions_need_all_their_settings() -> None:
 def test_a_setting_does_the_same_in_every_form() -> None:
     machine = FakeMachine(
         effects={("xla_a", "true"): 0.3, ("jax_default_matmul_precision", "highest"): 0.5, ("NCCL_ALGO", "Ring"): 0.1},
-        **QUIET,
+        noise=QUIET,
     )
     home = started(machine)
     variant = Variant(id="v", compiler_options={"xla_a": True}, jax_config={"jax_default_matmul_precision": "highest"})
@@ -93,14 +91,14 @@ def test_a_setting_does_the_same_in_every_form() -> None:
 
 
 def test_a_variant_wins_over_the_environment() -> None:
-    machine = FakeMachine(effects={("xla_a", "true"): 0.3, ("xla_a", "false"): 0.1}, **QUIET)
+    machine = FakeMachine(effects={("xla_a", "true"): 0.3, ("xla_a", "false"): 0.1}, noise=QUIET)
     session = started(machine, {"XLA_FLAGS": "--xla_a=true"})
     compiled(session, "v", xla_a=False)
     assert math.log(step_ms(session, "v")[0] / 10) == pytest.approx(0.1)
 
 
 def test_knobs_of_the_workload_act_too() -> None:
-    machine = FakeMachine(effects={("remat", "true"): 0.2}, **QUIET)
+    machine = FakeMachine(effects={("remat", "true"): 0.2}, noise=QUIET)
     session = machine.factory(
         Launch(
             name="s",
@@ -119,7 +117,7 @@ def test_knobs_of_the_workload_act_too() -> None:
 
 
 def test_the_clock_advances_by_what_was_simulated() -> None:
-    machine = FakeMachine(step_ms=10, start_s=3, compile_s=2, **QUIET)
+    machine = FakeMachine(step_ms=10, start_s=3, compile_s=2, noise=QUIET)
     session = started(machine)
     assert machine.now() == 3
     session.compile([Variant(id=str(n)) for n in range(4)], threads=2)
@@ -128,9 +126,19 @@ def test_the_clock_advances_by_what_was_simulated() -> None:
     assert machine.now() == pytest.approx(7 + 1.0 + 0.015)
 
 
+@pytest.mark.parametrize(("beside", "seconds"), [(1, 9), (2, 6), (3, 3), (8, 3)])
+def test_processes_made_at_one_moment_start_side_by_side(beside: int, seconds: float) -> None:
+    machine = FakeMachine(start_s=3, starts_beside=beside, noise=QUIET)
+    for session in [machine.factory(launch(name=str(n))) for n in range(3)]:
+        session.start()
+    assert machine.now() == seconds
+    started(machine)
+    assert machine.now() == seconds + 3
+
+
 def test_equal_seeds_repeat_and_others_do_not() -> None:
     def times(seed: int) -> list[float]:
-        machine = FakeMachine(process_noise=0.01, seed=seed)
+        machine = FakeMachine(noise=NoiseModel(process_sd=0.01, block_sd=0.003), seed=seed)
         session = started(machine)
         compiled(session, "a")
         return step_ms(session, "a", "a", "a")
@@ -139,19 +147,21 @@ def test_equal_seeds_repeat_and_others_do_not() -> None:
     assert times(1) != times(2)
 
 
-def test_noise_shared_by_a_round_cancels_in_its_ratios() -> None:
-    machine = FakeMachine(round_noise=0.001, machine_noise=0.05)
-    session = started(machine)
-    compiled(session, "a")
-    compiled(session, "b", xla_a=1)
-    rows = [step_ms(session, "a", "b") for _ in range(400)]
+def test_what_the_machine_does_cancels_in_ratios_of_sessions_alive_together() -> None:
+    machine = FakeMachine(noise=NoiseModel(block_sd=0.001, machine_sd=0.05, machine_s=2.0))
+    both = [started(machine), started(machine)]
+    for session in both:
+        compiled(session, "a")
+    rows = [[step_ms(session, "a")[0] for session in both] for _ in range(2000)]
     ratios = [math.log(a / b) for a, b in rows]
-    assert pstdev(ratios) == pytest.approx(0.001 * math.sqrt(2), rel=0.3)
+    apart_s = 0.115
+    left = 0.05 * math.sqrt(2 * (1 - math.exp(-apart_s / 2.0)))  # how far the level moves from one block to the next
+    assert pstdev(ratios) == pytest.approx(math.hypot(0.001 * math.sqrt(2), left), rel=0.1)
     assert pstdev(math.log(a) for a, _ in rows) == pytest.approx(0.05, rel=0.3)
 
 
 def test_each_process_has_its_own_speed() -> None:
-    machine = FakeMachine(process_noise=0.02, **QUIET)
+    machine = FakeMachine(noise=NoiseModel(process_sd=0.02))
     logs = []
     for _ in range(200):
         session = started(machine)
@@ -165,7 +175,7 @@ def test_each_process_has_its_own_speed() -> None:
 
 
 def test_each_compile_of_a_process_draws_its_own_luck_but_equal_code_has_one() -> None:
-    machine = FakeMachine(compile_noise=0.02, inert={"xla_i"}, **QUIET)
+    machine = FakeMachine(noise=NoiseModel(compile_sd=0.02), inert={"xla_i"})
     session = started(machine)
     compiled(session, "a")
     compiled(session, "twin", xla_i=1)
@@ -175,8 +185,33 @@ def test_each_compile_of_a_process_draws_its_own_luck_but_equal_code_has_one() -
     assert a != b
 
 
-def test_drift_is_log_time_a_minute() -> None:
-    machine = FakeMachine(drift=0.01, start_s=0, compile_s=0, **QUIET)
+def test_a_compile_that_was_sealed_is_loaded_with_its_luck(tmp_path: Path) -> None:
+    folder = str(tmp_path / "cache")
+    machine = FakeMachine(noise=NoiseModel(compile_sd=0.1))
+    sealing = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    reading = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1000"}
+    off = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    found = []
+    for env in (reading, sealing, reading, off):
+        session = started(machine, env)
+        before = machine.now()
+        reply = session.compile([Variant(id="c")])
+        found.append((reply.cache_requests, reply.cache_hits, machine.now() - before, step_ms(session, "c")[0]))
+    assert [(asked, hit) for asked, hit, _, _ in found] == [(1, 0), (1, 0), (1, 1), (0, 0)]
+    assert [took > 0 for _, _, took, _ in found] == [True, True, False, True]
+    times = [ms for _, _, _, ms in found]
+    assert times[2] == pytest.approx(times[1])
+    assert len({round(ms, 6) for ms in times}) == 3
+
+
+def test_a_gpus_program_shows_what_a_compile_drew() -> None:
+    for platform, programs in (("cpu", 1), ("gpu", 3)):
+        machine = FakeMachine(noise=NoiseModel(compile_sd=0.01), platform=platform)
+        assert len({compiled(started(machine), "c").code for _ in range(3)}) == programs
+
+
+def test_a_trend_is_log_time_a_minute() -> None:
+    machine = FakeMachine(noise=NoiseModel(trend=0.01), start_s=0, compile_s=0)
     session = started(machine)
     compiled(session, "a")
     first = step_ms(session, "a")[0]
@@ -184,23 +219,11 @@ def test_drift_is_log_time_a_minute() -> None:
     assert math.log(step_ms(session, "a")[0] / first) == pytest.approx(0.1, abs=0.001)
 
 
-def test_noise_is_heavy_tailed_and_remembers() -> None:
-    rng = random.Random(0)
-    draws = [heavy_tailed(rng) for _ in range(20_000)]
-    assert pstdev(draws) == pytest.approx(1, rel=0.1)
-    assert sum(abs(d) > 4 for d in draws) > 5 * 20_000 * 6.3e-5  # of a normal, 6.3e-5 lie beyond 4
-    wander = Wander(random.Random(1), sd=2.0, memory=0.6)
-    walk = [wander.next() for _ in range(20_000)]
-    lag = fmean(a * b for a, b in pairwise(walk)) / fmean(a * a for a in walk)
-    assert lag == pytest.approx(0.6, abs=0.05)
-    assert pstdev(walk) == pytest.approx(2.0, rel=0.15)
-
-
 # -- code ------------------------------------------------------------------------------------------------------------
 
 
 def test_settings_show_in_the_code_unless_they_are_inert() -> None:
-    machine = FakeMachine(inert={"xla_i", ("xla_v", "1")}, effects={("xla_i", "1"): -0.2}, **QUIET)
+    machine = FakeMachine(inert={"xla_i", ("xla_v", "1")}, effects={("xla_i", "1"): -0.2}, noise=QUIET)
     session = started(machine, {"LD_PRELOAD": "/malloc.so"})
     control = compiled(session, "control").code
     assert compiled(session, "i", xla_i=1).code == control
@@ -216,7 +239,7 @@ def test_lanes_can_lie() -> None:
         effects={("xla_o", "1"): 0.1, ("xla_e", "1"): 0.1},
         option_ignored={"xla_o"},
         environment_ignored={"xla_e"},
-        **QUIET,
+        noise=QUIET,
     )
     home, emitted = started(machine), started(machine, {"XLA_FLAGS": "--xla_o=1 --xla_e=1"})
     default, only_environment = compiled(home, "0"), compiled(emitted, "0")
@@ -352,11 +375,11 @@ def test_results_are_as_wrong_as_was_asked_for(tmp_path: Path) -> None:
     assert isinstance(session.numerics("0", steps=5, reference=reference), Failure)
     assert leaves(session.numerics("0", steps=5, reference=reference, save=True)) == ()
 
-    def worst(handle: str, *, nudge: bool = False) -> float:
+    def worst(handle: str, *, nudge: int = 0) -> float:
         return max(leaf.l2 for leaf in leaves(session.numerics(handle, steps=5, reference=reference, nudge=nudge)))
 
     assert worst("0") == worst("i") == 0.0
-    assert 0 < worst("0", nudge=True) < 1e-5
+    assert 0 < worst("0", nudge=1) < 1e-5
     assert 0 < worst("ok") < 1e-5
     assert worst("w") == pytest.approx(1e-3, rel=0.01)
     assert not any(leaf.masks_equal for leaf in leaves(session.numerics("n", steps=5, reference=reference)))
@@ -375,7 +398,7 @@ def test_the_reference_is_compared_with_not_assumed_right(tmp_path: Path) -> Non
 
 
 def test_a_profile_is_taken_and_acts(tmp_path: Path) -> None:
-    machine = FakeMachine(effects={("pgle", "on"): -0.1}, **QUIET)
+    machine = FakeMachine(effects={("pgle", "on"): -0.1}, noise=QUIET)
     session = started(machine)
     reply = session.pgle(Variant(id="p"))
     assert not isinstance(reply, Failure)

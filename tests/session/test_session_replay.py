@@ -16,6 +16,7 @@ from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Arm, Block, Compiled, NumericsReply, Variant
 from tuner.session.base import Session
 from tuner.session.fake_machine import FakeMachine, Fault
+from tuner.session.noise import NoiseModel
 from tuner.session.replay import Replay
 from tuner.store.events import AnyEvent, SessionStarted, StageFinished
 from tuner.store.records import ProbeRecord
@@ -28,7 +29,8 @@ EA = E.join(A)
 
 def machine(**options: object) -> FakeMachine:
     effects = {("xla_a", "true"): -0.2, ("xla_b", "2"): 0.1, ("xla_e", "1"): 0.3}
-    return FakeMachine(effects=effects, **{"round_noise": 0.002, "machine_noise": 0.05, **options})  # type: ignore[arg-type]
+    noise = NoiseModel(block_sd=0.002, machine_sd=0.05, machine_s=100.0)
+    return FakeMachine(effects=effects, **{"noise": noise, **options})  # type: ignore[arg-type]
 
 
 def opened(replay: Replay, config: Config = DEFAULT, *, name: str = "home") -> Session:
@@ -134,7 +136,7 @@ def test_numerics_are_those_recorded(tmp_path: Path) -> None:
     session = opened(Replay(record(fake.factory, launch_of(), [A, B], reference=tmp_path / "r")))
     session.compile([variant_of(A), variant_of(B)])
 
-    def worst(handle: str, *, nudge: bool = False) -> float:
+    def worst(handle: str, *, nudge: int = 0) -> float:
         reply = session.numerics(handle, steps=3, reference=tmp_path / "other", nudge=nudge)
         assert isinstance(reply, NumericsReply)
         return max(leaf.slope for leaf in reply.leaves)
@@ -142,7 +144,7 @@ def test_numerics_are_those_recorded(tmp_path: Path) -> None:
     assert worst(A.key) == pytest.approx(1e-2, rel=0.01)
     assert worst(B.key) < 1e-5
     assert worst(CONTROL) == 0.0
-    assert 0 < worst(CONTROL, nudge=True) < 1e-5
+    assert 0 < worst(CONTROL, nudge=1) < 1e-5
 
 
 def test_recorded_failures_fail_again_in_their_phase(tmp_path: Path) -> None:

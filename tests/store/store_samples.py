@@ -189,6 +189,7 @@ def whole_run() -> list[ev.AnyEvent]:
         trial(1, EMPTY, None, failure=CRASH),
         trial(2, EMPTY, None, failure=BROKEN_PIPE),
         trial(3, FAST.set("xla_disable_passes", "elsewhere"), 0.01, found=UNKNOWN),
+        ev.PairsPlanned(looks=(6, 8), turns=10, round_sd=0.01, process_sd=0.001, resolution=0.004),
         ev.PairTimed(
             index=0,
             config=FAST,
@@ -198,6 +199,7 @@ def whole_run() -> list[ev.AnyEvent]:
             fingerprint="cc",
             alive_together=True,
         ),
+        ev.PreciseReference(session="home", control=None, failure=CRASH),
         ev.EffectHidden(session="home", config=FAST),
         ev.Notice(text="a line\nand “another”"),
         ev.Interruption(stage="search"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import shutil
 import sqlite3
 import threading
@@ -103,6 +104,34 @@ def test_newest_verdicts_come_first_and_overrule_older_ones(store: Store, index:
     assert [both, EMPTY, FAST] == [k.config for k in index.best_for(PROGRAM, ENVIRONMENT.key)]
     index.record(run_of(store, "d", trial(0), trial(1), trial(2), confirmed(EMPTY, Verdict.SAME, 0.0)))
     assert [both, FAST] == [k.config for k in index.best_for(PROGRAM, ENVIRONMENT.key)]
+
+
+def test_only_runs_of_the_same_objective_answer(store: Store, index: Index) -> None:
+    index.record(run_of(store, "a", confirmed(FAST)))
+    far = msgspec.structs.replace(started("b"), options={"objective": "p99"})
+    verdicts = (confirmed(FAST, Verdict.SAME, 0.0), confirmed(EMPTY))
+    index.record(write_log(store.run("b").events, [far, probed(), baselined(), *verdicts, RunFinished(exit_code=0)]))
+    assert [k.config for k in index.best_for(PROGRAM, ENVIRONMENT.key)] == [FAST]
+    assert [k.config for k in index.best_for(PROGRAM, ENVIRONMENT.key, objective="p99")] == [EMPTY]
+    assert [k.config for k in index.best_for(PROGRAM, ENVIRONMENT.key, objective="p50")] == []
+    spreads = [index.pair_spread(PROGRAM, ENVIRONMENT.key, objective=o) for o in ("mean", "p99", "p50")]
+    assert [known and known[1] for known in spreads] == [12, 23, None]
+
+
+def test_a_verdict_from_an_unstable_machine_overrules_none(store: Store, index: Index) -> None:
+    index.record(run_of(store, "a", confirmed(FAST)))
+    index.record(run_of(store, "b", trial(0), confirmed(FAST, Verdict.UNSTABLE)))
+    assert [k.run for k in index.best_for(PROGRAM, ENVIRONMENT.key)] == ["a"]
+
+
+def test_the_spread_between_pairs_is_pooled_over_earlier_finalists(store: Store, index: Index) -> None:
+    assert index.pair_spread(PROGRAM, ENVIRONMENT.key) is None
+    index.record(run_of(store, "a", confirmed(FAST)))
+    sd, pairs = index.pair_spread(PROGRAM, ENVIRONMENT.key) or (0.0, 0)
+    assert (sd, pairs) == (pytest.approx(0.001 * math.sqrt(12)), 12)
+    index.record(run_of(store, "b", trial(0), confirmed(EMPTY)))
+    assert index.pair_spread(PROGRAM, ENVIRONMENT.key) == (pytest.approx(sd), 23)
+    assert index.pair_spread("another program", ENVIRONMENT.key) is None
 
 
 def test_equal_run_ids_of_two_machines_do_not_mix(store: Store, index: Index) -> None:

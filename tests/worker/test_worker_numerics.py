@@ -60,7 +60,7 @@ def worker(start_worker) -> Worker:
     return worker
 
 
-def leaves(worker: Worker, handle: str, *, nudge: bool = False) -> dict[tuple[str, int], LeafStats]:
+def leaves(worker: Worker, handle: str, *, nudge: int = 0) -> dict[tuple[str, int], LeafStats]:
     return {(leaf.path, leaf.steps): leaf for leaf in worker.numerics(handle, nudge=nudge).leaves}
 
 
@@ -76,17 +76,17 @@ def test_the_control_against_itself_is_exactly_equal_leaf_by_leaf(worker: Worker
 
 
 def test_a_nudge_is_small_not_nothing_and_leaves_no_trace(worker: Worker) -> None:
-    nudged = leaves(worker, "control", nudge=True)
+    nudged = leaves(worker, "control", nudge=1)
     assert 0 < nudged["out[0]['w']", 1].l2 < 1e-5
     assert nudged["out[0]['count']", 3].l2 == 0
-    assert leaves(worker, "control", nudge=True) == nudged
+    assert leaves(worker, "control", nudge=1) == nudged
     assert leaves(worker, "control")["out[0]['w']", 3].l2 == 0
 
 
 def test_one_column_off_by_a_percent_shows_in_the_slope(worker: Worker) -> None:
     found = leaves(worker, "highest")["out[1]['low']", 1]
     assert 0.003 < found.slope < 0.03
-    null = leaves(worker, "control", nudge=True)["out[0]['w']", 1]
+    null = leaves(worker, "control", nudge=1)["out[0]['w']", 1]
     assert leaves(worker, "highest")["out[0]['w']", 1].slope > 100 * null.slope
 
 

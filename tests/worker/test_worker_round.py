@@ -132,3 +132,88 @@ def test_a_state_that_the_step_itself_moves_is_settled_before_anything_is_timed(
     # Nothing is donated, and yet the initial state takes no room on the device once the steps are under way.
     worker.numerics("c", save=True)
     assert worker.numerics("c").check_message == "0 initial states"
+
+
+# Every 16th step works longer, by a loop whose length depends on the step's number: only far quantiles see it.
+UNEVEN = """
+import jax, jax.numpy as jnp
+
+def build():
+    def step(count, x):
+        rounds = jnp.where(count % 16 == 15, 400, 10)
+        y = jax.lax.fori_loop(0, rounds, lambda _, y: jnp.tanh(y @ x), x)
+        return count + 1, y.sum()
+    return {"step": jax.jit(step), "args": (jnp.int32(0), jnp.eye(64) / 2), "carry": 1}
+"""
+
+
+def test_a_step_timed_by_itself_tells_the_quantile_that_was_asked_for(start_worker) -> None:
+    worker = start_worker()
+    worker.loaded(UNEVEN)
+    worker.compile(Variant(id="c"))
+
+    def block(quantile: float | None, *, warm_up: int = 1) -> Block:
+        reply = worker.ask(Round(arms=(Arm(id="c", steps=96, warm_up=warm_up, quantile=quantile),)))
+        assert isinstance(reply.blocks[0], Block), reply
+        return reply.blocks[0]
+
+    typical, far, mean = block(0.5, warm_up=50), block(0.99), block(None)
+    assert far.step_s > 5 * typical.step_s
+    assert typical.step_s < mean.step_s < far.step_s
+    assert mean.value_s is None
+    assert typical.seconds > 96 * typical.step_s / 2
+    assert typical.first_s > 10 * mean.step_s  # fifty steps were discarded
+    for wrong in ({"quantile": 1.5}, {"warm_up": 0}):
+        failure = worker.ask(Round(arms=(Arm(id="c", steps=5, **wrong),))).blocks[0]
+        assert isinstance(failure, Failure)
+        assert failure.kind is FailureClass.PROTOCOL
+
+
+# Two steps that share one array, which the first donates; the second works longer and runs four times as often.
+SEVERAL = """
+import jax, jax.numpy as jnp
+
+def build():
+    shared = jnp.eye(128) / 2
+    def train(w):
+        return w * 1.5 + 1.0
+    def decode(token, w):
+        return token + 1, jax.lax.fori_loop(0, 100, lambda _, y: jnp.tanh(y @ w), w).sum()
+    def check(reference, candidate):
+        return True, f"w {float(candidate['train'][0, 1])} token {int(candidate['decode'][0])}"
+    steps = {
+        "train": (jax.jit(train, donate_argnums=0), (shared,)),
+        "decode": {"step": jax.jit(decode), "args": (jnp.int32(0), shared), "weight": 4, "carry": 1},
+    }
+    return {"steps": steps, "work": 5, "check": check}
+"""
+
+
+def test_several_steps_are_one_candidate_whose_time_is_their_weighted_sum(start_worker) -> None:
+    worker = start_worker()
+    loaded = worker.loaded(SEVERAL)
+    assert (loaded.step_name, loaded.weights, loaded.work) == ("train + decode", {"train": 1.0, "decode": 4.0}, 5.0)
+    assert loaded.carried == ("train: args[0] <- out", "decode: args[0] <- out[0]")
+    fast = Variant(id="f", compiler_options={"xla_backend_optimization_level": 0})
+    control, other = worker.compile(Variant(id="c"), fast).results
+    assert isinstance(control, Compiled), control
+    assert isinstance(other, Compiled), other
+    assert control.program == other.program
+    assert control.code != other.code
+    assert len(control.code) == 32
+    assert control.peak_bytes is not None
+    assert control.peak_bytes >= 128 * 128 * 4
+    for quantile in (None, 0.5):
+        reply = worker.ask(Round(arms=(Arm(id="c", steps=8, quantile=quantile), Arm(id="f", steps=8))))
+        block = reply.blocks[0]
+        assert isinstance(block, Block), block
+        assert block.parts.keys() == {"train", "decode"}
+        assert block.step_s == pytest.approx(block.parts["train"] + 4 * block.parts["decode"])
+        assert block.parts["decode"] > block.parts["train"]
+    worker.numerics("c", save=True)
+    compared = worker.numerics("f")
+    assert {leaf.path for leaf in compared.leaves} == {"out['train']", "out['decode'][0]", "out['decode'][1]"}
+    assert compared.check_message == "w 4.75 token 3"
+    assert worker.numerics("c").leaves[0].l2 == 0.0
+    worker.release("f")
+    assert isinstance(worker.round("c").blocks[0], Block)

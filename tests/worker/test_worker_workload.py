@@ -16,7 +16,8 @@ from tuner.protocol.failure import FailureClass
 from tuner.worker.failures import Refused
 from tuner.worker.load import Environ, declared_knobs, has_build, knob_values
 from tuner.worker.session import config_values
-from tuner.worker.step import make_step, workload_of
+from tuner.worker.step import make_step
+from tuner.worker.workload import ONLY, workload_of
 
 X = np.ones((2, 3), np.float32)
 
@@ -91,15 +92,23 @@ Shaped = namedtuple("Shaped", "step args work")
 )
 def test_every_shape_of_workload_is_read(returned: Any) -> None:
     workload = workload_of(returned)
-    assert workload.step is double
-    assert workload.args == (X,)
-    assert (workload.check, workload.work, workload.carry) == (None, None, None)
+    (step,) = workload.steps.values()
+    assert step.step is double
+    assert step.args == (X,)
+    assert (workload.check, workload.work, step.carry, step.weight) == (None, None, None, 1.0)
 
 
 def test_optional_parts_are_read_and_checked() -> None:
     whole = workload_of({"step": double, "args": (X,), "check": max, "work": 2, "carry": 1})
-    assert (whole.check, whole.work, whole.carry) == (max, 2.0, 1)
-    for name, value in (("check", 3), ("work", "much"), ("carry", -1), ("carry", True)):
+    assert (whole.check, whole.work, whole.steps[ONLY].carry) == (max, 2.0, 1)
+    for name, value in (
+        ("check", 3),
+        ("work", "much"),
+        ("work", 0),
+        ("work", float("inf")),
+        ("carry", -1),
+        ("carry", True),
+    ):
         with pytest.raises(Refused, match=name):
             workload_of({"step": double, "args": (X,), name: value})
 
@@ -111,10 +120,45 @@ def test_optional_parts_are_read_and_checked() -> None:
         ((double, X, X), "must return"),
         ({"step": double}, "no args"),
         ((double, X), "tuple of the step's positional arguments"),
-        ((double, ()), "empty args"),
+        ((double, ()), "args is empty"),
     ],
 )
 def test_other_returns_are_refused_with_what_is_wrong(returned: Any, says: str) -> None:
+    with pytest.raises(Refused, match=says) as caught:
+        workload_of(returned)
+    assert caught.value.kind is FailureClass.WORKLOAD
+
+
+def test_several_steps_are_read_each_with_its_weight() -> None:
+    entries = {
+        "train": (double, (X,)),
+        "decode": (double, (X,), 128),
+        "eval": {"step": double, "args": [X], "weight": 0.1, "carry": 0},
+    }
+    workload = workload_of({"steps": entries, "work": 8})
+    assert {name: (one.weight, one.carry) for name, one in workload.steps.items()} == {
+        "train": (1.0, None),
+        "decode": (128.0, None),
+        "eval": (0.1, 0),
+    }
+    assert list(workload_of(SimpleNamespace(steps=entries)).steps) == list(entries)
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        ({"steps": {}}, "it is empty"),
+        ({"steps": [double]}, "steps must map each step's name .* a list"),
+        ({"steps": {"a": double}}, r"steps\['a'\] must be"),
+        ({"steps": {"a": {"step": double}}}, r"steps\['a'\] has no args"),
+        ({"steps": {"a": (double, X)}}, r"steps\['a'\]: args must be the tuple"),
+        ({"steps": {"a": (double, (X,), 0)}}, r"steps\['a'\]: weight must be above zero"),
+        ({"steps": {"a": (double, (X,), "often")}}, r"steps\['a'\]: weight must be a number"),
+        ({"steps": {"": (double, (X,))}}, "a step's name must be text"),
+        ({"steps": {"a": (double, (X,))}, "args": (X,)}, "steps and args"),
+    ],
+)
+def test_several_steps_in_another_shape_are_refused(returned: Any, says: str) -> None:
     with pytest.raises(Refused, match=says) as caught:
         workload_of(returned)
     assert caught.value.kind is FailureClass.WORKLOAD

@@ -115,7 +115,7 @@ class Worker:
         assert isinstance(reply, RoundReply), reply
         return reply
 
-    def numerics(self, handle: str, *, steps: int = 3, save: bool = False, nudge: bool = False) -> NumericsReply:
+    def numerics(self, handle: str, *, steps: int = 3, save: bool = False, nudge: int = 0) -> NumericsReply:
         reference = str(self.folder / "reference.npz")
         reply = self.ask(Numerics(id=handle, steps=steps, reference=reference, save=save, nudge=nudge))
         assert isinstance(reply, NumericsReply), reply

@@ -85,16 +85,17 @@ def _of_click(error: click.ClickException) -> Trouble:
         if error.possibilities:
             what += f"; did you mean {next(iter(error.possibilities))}?"
     elif isinstance(error, click.MissingParameter):
-        what = f"{error.param.human_readable_name} is missing" if error.param is not None else what
+        what = f"{_named(error.param)} is missing" if error.param is not None else what
     elif isinstance(error, click.BadParameter):
         what = error.message.rstrip(".")
         if error.param is not None:
-            where = max(error.param.opts, key=len) if isinstance(error.param, click.Option) else _argument(error.param)
+            where = _named(error.param)
     return Trouble(what=what, where=where, next=usage, exit_code=error.exit_code)
 
 
-def _argument(param: click.Parameter) -> str:
-    return param.human_readable_name
+def _named(param: click.Parameter) -> str:
+    """A parameter as the user writes it."""
+    return max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
 
 
 def _place(error: BaseException) -> str:

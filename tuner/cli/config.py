@@ -10,7 +10,7 @@ import click
 
 from tuner.cli.options import RUN_SETTINGS, chosen, json_option, setting_options
 from tuner.cli.output import print_json
-from tuner.cli.params import DURATION, FRACTION, duration_text, fraction_text
+from tuner.cli.params import DURATION, FRACTION, MEMORY, duration_text, fraction_text, memory_text
 from tuner.cli.settings import Chosen, find_file, stray_variables
 
 __all__ = ["config"]
@@ -63,4 +63,6 @@ def _shown(one: Chosen) -> str:
         return "yes" if value else "no"
     if one.setting.type is DURATION:
         return duration_text(value)
+    if one.setting.type is MEMORY:
+        return memory_text(value)
     return fraction_text(value) if one.setting.type is FRACTION else str(value)

@@ -13,6 +13,8 @@ import click
 import tuner
 from tuner.cli.boundary import describe, show_trouble
 from tuner.cli.config import config
+from tuner.cli.exec import exec_
+from tuner.cli.export import export
 from tuner.cli.knobs import knobs
 from tuner.cli.options import Invocation
 from tuner.cli.run import run
@@ -74,7 +76,7 @@ def cli() -> None:
     """
 
 
-for _command in (run, show, knobs, config):
+for _command in (run, show, export, exec_, knobs, config):
     cli.add_command(_command)
 
 

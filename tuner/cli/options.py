@@ -24,6 +24,8 @@ RUN_SETTINGS = (
     "budget",
     "trials",
     "min-gain",
+    "objective",
+    "max-memory",
     "knob",
     "platform",
     "allow",

@@ -17,6 +17,7 @@ __all__ = [
     "FRACTION",
     "INTEGER",
     "INTERPRETER",
+    "MEMORY",
     "STORE",
     "SWITCH",
     "TEXT",
@@ -26,11 +27,13 @@ __all__ = [
     "Duration",
     "Fraction",
     "Interpreter",
+    "Memory",
     "ParamType",
     "Store",
     "Variable",
     "duration_text",
     "fraction_text",
+    "memory_text",
 ]
 
 if TYPE_CHECKING:
@@ -45,6 +48,12 @@ INTEGER = click.INT
 _NUMBER = r"\d+(?:\.\d*)?|\.\d+"
 _PLAIN = re.compile(rf"(?:{_NUMBER})")
 _CLOCK = re.compile(rf"(?:({_NUMBER})h)?\s*(?:({_NUMBER})m(?:in)?)?\s*(?:({_NUMBER})s)?")
+_SIZE = re.compile(rf"({_NUMBER})\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?", re.IGNORECASE)
+_UNITS = {
+    "b": 1,
+    **{f"{p}ib": 1024**n for n, p in enumerate("kmgt", 1)},
+    **{f"{p}b": 1000**n for n, p in enumerate("kmgt", 1)},
+}
 _KNOB_NAME = re.compile(r"[A-Za-z_][\w.\-]*")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -104,6 +113,30 @@ class Fraction(ParamType):
         if share >= 1:
             self.fail(f"{str(value)!r} is not below 100%", param, ctx)
         return share
+
+
+class Memory(ParamType):
+    """A size: bytes as an int ("80GiB", "500MB"), or as a float a share of the device's memory ("90%")."""
+
+    name = "memory"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
+        text = str(value).strip()
+        if _PLAIN.fullmatch(text.removesuffix("%").strip()) and text.endswith("%"):
+            share = float(text.removesuffix("%")) / 100
+            if not 0 < share <= 1:
+                self.fail(f"{str(value)!r} is not above 0% and at most 100%", param, ctx)
+            return share
+        size = _SIZE.fullmatch(text)
+        if size is None:
+            self.fail(f"{str(value)!r} is not a size; write 80GiB, 500MB, a number of bytes, or 90%", param, ctx)
+        number, unit = size.groups()
+        if unit is None and "." in number:
+            self.fail(f"{str(value)!r} is no whole number of bytes; write 80GiB, or 90%", param, ctx)
+        count = int(float(number) * _UNITS[(unit or "b").lower()])
+        if count < 1:
+            self.fail(f"{str(value)!r} leaves no memory; write 80GiB, 500MB, a number of bytes, or 90%", param, ctx)
+        return count
 
 
 class Assignment(ParamType):
@@ -174,6 +207,7 @@ FRACTION = Fraction()
 ASSIGNMENT = Assignment()
 VARIABLE = Variable()
 INTERPRETER = Interpreter()
+MEMORY = Memory()
 STORE = Store()
 
 
@@ -188,3 +222,14 @@ def duration_text(seconds: float) -> str:
 def fraction_text(share: float) -> str:
     """`share` in percent, as `Fraction` reads it: 0.005 → "0.5%"."""
     return f"{share * 100:g}%"
+
+
+def memory_text(limit: float) -> str:
+    """`limit` as `Memory` reads it: 0.9 → "90%", bytes in the largest unit that divides them."""
+    if isinstance(limit, float):
+        return f"{limit * 100:g}%"
+    names = ("", "KiB", "MiB", "GiB", "TiB")
+    size, place = int(limit), 0
+    while size % 1024 == 0 and place < len(names) - 1:
+        size, place = size // 1024, place + 1
+    return f"{size}{names[place]}"

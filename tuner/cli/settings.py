@@ -24,6 +24,7 @@ from tuner.cli.params import (
     FRACTION,
     INTEGER,
     INTERPRETER,
+    MEMORY,
     STORE,
     SWITCH,
     TEXT,
@@ -78,6 +79,19 @@ _ALL = (
         default="0.5%",
         metavar="SHARE",
         help="Smallest gain worth having: 0.5% or 0.005.",
+    ),
+    Setting(
+        name="objective",
+        type=click.Choice(["mean", "p50", "p99", "throughput"]),
+        default="mean",
+        help="Make small: mean, p50 or p99 step time, or time per work.",
+    ),
+    Setting(
+        name="max-memory",
+        type=MEMORY,
+        metavar="SIZE",
+        unset="no limit",
+        help="Most device memory a step may need: 70GiB or 90%.",
     ),
     Setting(
         name="knob",

@@ -53,6 +53,8 @@ def run_options(
         budget_s=settings["budget"].value,
         trials=settings["trials"].value,
         min_gain=settings["min-gain"].value,
+        objective=settings["objective"].value,
+        max_memory=settings["max-memory"].value,
         hold=settings["knob"].value,
         platform=settings["platform"].value,
         allow=frozenset(settings["allow"].value),

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from tuner.handoff.bundle import Bundle, latest_bundle, load_bundle
-from tuner.handoff.cache import isolated, production, sealing
+from tuner.handoff.cache import isolated, loading, production, sealing
 from tuner.handoff.contents import Best, FileDigest, Manifest, Options
-from tuner.handoff.envfile import parse_raw, raw, shell
+from tuner.handoff.dialects import DIALECTS, Content, Dialect
+from tuner.handoff.emission import content_of
+from tuner.handoff.merging import MergedFlags, merge_flags
 from tuner.handoff.writer import write_bundle
 
 __all__ = [
+    "DIALECTS",
     "Best",
     "Bundle",
+    "Content",
+    "Dialect",
     "FileDigest",
     "Manifest",
+    "MergedFlags",
     "Options",
+    "content_of",
     "isolated",
     "latest_bundle",
     "load_bundle",
-    "parse_raw",
+    "loading",
+    "merge_flags",
     "production",
-    "raw",
     "sealing",
-    "shell",
     "write_bundle",
 ]

@@ -11,6 +11,7 @@ import msgspec
 from tuner.errors import TunerError
 from tuner.handoff.cache import production
 from tuner.handoff.contents import BEST_SCHEMA, MANIFEST_SCHEMA, VERSION, Best, FileDigest, Manifest
+from tuner.handoff.dialects import DIALECTS
 
 __all__ = [
     "CACHE_FOLDER",
@@ -28,9 +29,9 @@ __all__ = [
 T = TypeVar("T")
 
 MANIFEST_FILE = "manifest.json"
-ENV_FILE = "best.env"
-SHELL_FILE = "best.sh"
-JSON_FILE = "best.json"
+ENV_FILE = DIALECTS["docker"].file
+SHELL_FILE = DIALECTS["shell"].file
+JSON_FILE = DIALECTS["json"].file
 PROFILE_FILE = "profile.pb"
 CACHE_FOLDER = "jax_cache"
 
@@ -77,15 +78,18 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
         return self.path / name if name in self.manifest.files else None
 
 
-def load_bundle(path: Path) -> Bundle:
+def load_bundle(path: Path, *, cached: bool = True) -> Bundle:
     """The bundle at `path`, once every file in it is found to be what was sealed.
 
-    Entries that production has added to the cache since don't matter. Raises TunerError naming the file that is
+    Entries that production has added to the cache since don't matter. `cached` False: the cache itself is not read,
+    which can take seconds; JAX compiles what it can't load from there. Raises TunerError naming the file that is
     missing, differs or can't be read.
     """
     manifest = _read(path / MANIFEST_FILE, Manifest, MANIFEST_SCHEMA)
     for name, sealed in manifest.files.items():
         file = path / name
+        if not cached and name.startswith(f"{CACHE_FOLDER}/"):
+            continue
         try:
             found = digest(file.read_bytes())
         except OSError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["CACHE_DIR", "isolated", "production", "sealing"]
+__all__ = ["CACHE_DIR", "isolated", "loading", "production", "sealing"]
 
 CACHE_DIR = "JAX_COMPILATION_CACHE_DIR"
 
@@ -46,6 +46,15 @@ def sealing(folder: Path) -> dict[str, str | None]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         **_MOVABLE,
+    }
+
+
+def loading(folder: Path) -> dict[str, str | None]:
+    """For sessions that measure what is sealed in `folder`: as `production`, and nothing is added to it."""
+    return {
+        "JAX_ENABLE_COMPILATION_CACHE": "true",
+        **production(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1000000",
     }
 
 

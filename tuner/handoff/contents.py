@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tuner.machine.environment import Environment
+from tuner.measure.objective import Objective
 from tuner.measure.types import Estimate, Verdict
 from tuner.protocol.messages import OptionValue
 
@@ -34,8 +35,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     `created`: seconds since the epoch. `settings`: what was found, by knob; `held`: what the user fixed for the run.
     `unset`: variables that must not be set. `inherited`: variables that were set while measuring and that the bundle
-    leaves alone. `estimate`: the confirmed gain, None if none could be computed. `cache`: whether the compiled step is
-    in ``jax_cache``. The writer of the bundle sets `cache` and `files`.
+    leaves alone. `estimate`: the confirmed gain of the settings over fresh compiles, None if none could be computed;
+    `sealed`: that of the one executable in the cache, None if it wasn't measured, and `sealed_note` says why.
+    `control_ms`, `best_ms`: the values of `objective`. `cache`: whether the compiled step is in ``jax_cache``. The
+    writer of the bundle sets `cache` and `files`.
     """
 
     schema: str = MANIFEST_SCHEMA
@@ -55,6 +58,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     estimate: Estimate | None
     control_ms: float
     best_ms: float
+    objective: Objective = Objective()
+    sealed: Estimate | None = None
+    sealed_note: str = ""
     cache: bool = False
     notices: tuple[str, ...] = ()
     files: dict[str, FileDigest] = {}

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from tuner.handoff.contents import Manifest
+from tuner.handoff.contents import Best, Manifest
 from tuner.measure.types import Estimate, Verdict
+from tuner.protocol.messages import OptionValue
+from tuner.protocol.xla_flags import Flag, file_of, parse
 
 __all__ = ["header"]
 
 _WHY_DEFAULT = {
     Verdict.SAME: "the best setting that was found is no faster than the default by the margin that was asked for",
+    Verdict.UNSTABLE: "the machine was too unstable for a verdict",
     Verdict.UNCLEAR: "the measurements could not tell the best setting that was found from the default",
 }
 
 
-def header(manifest: Manifest) -> tuple[str, ...]:
+def header(manifest: Manifest, best: Best) -> tuple[str, ...]:
     """Comment lines, without comment signs, that are the same in every dialect."""
     environment = manifest.environment
     return (
@@ -23,6 +27,8 @@ def header(manifest: Manifest) -> tuple[str, ...]:
         "Measured on " + ", ".join(f"{name} {value}" for name, value in sorted(environment.identity.items())),
         *_finding(manifest),
         *_named("Held for the whole run: ", manifest.held),
+        *_inherited(manifest),
+        *_named("Arguments for the workload's build(), which no variable carries: ", best.workload_knobs),
         *(f"Note: {notice}" for notice in manifest.notices),
     )
 
@@ -31,9 +37,20 @@ def _finding(manifest: Manifest) -> tuple[str, ...]:
     if manifest.verdict is not Verdict.FASTER:
         reason = _WHY_DEFAULT[manifest.verdict]
         return (f"Verdict {manifest.verdict.value}: {reason}. This holds the default.",)
-    step = f"{manifest.best_ms:.4g} ms a step, the default {manifest.control_ms:.4g} ms"
+    step = f"{manifest.best_ms:.4g} ms {manifest.objective.per}, the default {manifest.control_ms:.4g} ms"
     gain = f"Verdict faster: {_interval(manifest.estimate)}; {step}" if manifest.estimate else f"Verdict faster; {step}"
-    return (gain, *_named("Settings: ", manifest.settings))
+    return (gain, *_sealed(manifest), *_named("Settings: ", manifest.settings))
+
+
+def _sealed(manifest: Manifest) -> tuple[str, ...]:
+    """The other claim: that was the settings in a fresh compile, this is the executable that lies in the cache."""
+    if not manifest.cache:
+        return ()
+    if manifest.sealed is not None:
+        return (f"The sealed executable by itself: {_interval(manifest.sealed)}",)
+    if manifest.sealed_note:
+        return (f"The sealed executable was not measured by itself: {manifest.sealed_note}",)
+    return ()
 
 
 def _interval(estimate: Estimate) -> str:
@@ -44,7 +61,19 @@ def _interval(estimate: Estimate) -> str:
     )
 
 
-def _named(lead: str, settings: dict[str, str]) -> tuple[str, ...]:
+def _inherited(manifest: Manifest) -> tuple[str, ...]:
+    """Flags in XLA_FLAGS that nobody tuned: they were set where it was measured, and are part of the sealed text."""
+    tuned = {*manifest.settings, *manifest.held}
+    flags = [flag.raw for flag in _flags(manifest.env.get("XLA_FLAGS", "")) if flag.name not in tuned]
+    return (f"Inherited where it was measured, and part of XLA_FLAGS: {' '.join(flags)}",) if flags else ()
+
+
+def _flags(text: str) -> tuple[Flag, ...]:
+    """The flags of a sealed text; one that names a file holds none by itself."""
+    return () if file_of(text) is not None else parse(text)
+
+
+def _named(lead: str, settings: Mapping[str, OptionValue]) -> tuple[str, ...]:
     if not settings:
         return ()
-    return (lead + ", ".join(f"{name}={value or '<empty>'}" for name, value in settings.items()),)
+    return (lead + ", ".join(f"{n}={'<empty>' if v == '' else v}" for n, v in settings.items()),)

@@ -12,20 +12,13 @@ from pathlib import Path
 import msgspec
 
 from tuner.errors import TunerError, UsageError
-from tuner.handoff import envfile
-from tuner.handoff.bundle import (
-    CACHE_FOLDER,
-    ENV_FILE,
-    JSON_FILE,
-    MANIFEST_FILE,
-    PROFILE_FILE,
-    SHELL_FILE,
-    Bundle,
-    digest,
-)
-from tuner.handoff.cache import CACHE_DIR, production
+from tuner.handoff.bundle import CACHE_FOLDER, ENV_FILE, MANIFEST_FILE, PROFILE_FILE, Bundle, digest
+from tuner.handoff.cache import production
 from tuner.handoff.contents import Best, Manifest, Options
-from tuner.handoff.header import header
+from tuner.handoff.dialects.docker import DOCKER
+from tuner.handoff.dialects.documents import JSON
+from tuner.handoff.dialects.shell import SHELL
+from tuner.handoff.emission import content_of
 from tuner.measure.types import Estimate, Verdict
 from tuner.protocol.messages import OptionValue
 from tuner.store.disk import disk_error
@@ -65,15 +58,17 @@ def write_bundle(
     )
     try:
         with _reserved(root) as (folder, final):
+            cached = final / CACHE_FOLDER if manifest.cache else None
+            content = content_of(manifest, best, cache=cached)
             texts = {}
             try:
-                texts[ENV_FILE] = _env_file(manifest, final)
+                texts[ENV_FILE] = DOCKER.write(content, ENV_FILE)
             except UsageError as error:
                 notice = f"no {ENV_FILE}: {error.where}: {error.what}"
                 manifest = msgspec.structs.replace(manifest, notices=(*manifest.notices, notice))
-            texts[SHELL_FILE] = _shell_file(manifest, final)
+                content = content_of(manifest, best, cache=cached)
+            texts |= {dialect.file: dialect.write(content, dialect.file) for dialect in (SHELL, JSON)}
             contents = {name: text.encode(errors="surrogateescape") for name, text in texts.items()}
-            contents[JSON_FILE] = _json(best)
             if profile is not None:
                 contents[PROFILE_FILE] = profile
             contents |= {f"{CACHE_FOLDER}/{name}": path.read_bytes() for name, path in entries.items()}
@@ -84,45 +79,6 @@ def write_bundle(
     except OSError as error:
         raise disk_error(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
     return Bundle(path=final, manifest=manifest, best=best)
-
-
-def _env_file(manifest: Manifest, final: Path) -> str:
-    lines = [
-        *header(manifest),
-        f"Load: docker run --env-file {ENV_FILE} (or podman), kubectl create configmap --from-env-file={ENV_FILE}",
-        f"Don't source it: a shell would keep the first word of a value alone. For shells there is {SHELL_FILE}",
-    ]
-    if manifest.unset:
-        lines.append(f"This file can't unset variables, and these must not be set: {', '.join(manifest.unset)}")
-    if manifest.cache:
-        lines.append(f"The compiled step is in {final / CACHE_FOLDER}: to load it, copy or mount that folder and set")
-        lines.append(f"{CACHE_DIR}=/where/it/is/{CACHE_FOLDER}")
-    return envfile.raw(manifest.env, comments=lines)
-
-
-def _shell_file(manifest: Manifest, final: Path) -> str:
-    lines = [
-        *header(manifest),
-        f"Load: . ./{SHELL_FILE} in sh, dash, bash or a job script. Running it as a program sets nothing",
-        f"Not for docker --env-file: quotes would become part of the values. For that there is {ENV_FILE}",
-    ]
-    env = {**dict.fromkeys(manifest.unset), **manifest.env}
-    return envfile.shell(env, comments=lines, trailer=_cache_lines(final) if manifest.cache else "")
-
-
-def _cache_lines(final: Path) -> str:
-    return f"""\
-# The compiled step is in the bundle's {CACHE_FOLDER}. It is looked for beside this file, whose place bash knows, then
-# where it was written; found nowhere, the step is compiled as usual.
-tuner_bundle={envfile.quoted(str(final))}
-if [ -n "${{BASH_SOURCE:-}}" ] && [ -d "$(dirname -- "$BASH_SOURCE")/{CACHE_FOLDER}" ]; then
-    tuner_bundle=$(CDPATH= cd -- "$(dirname -- "$BASH_SOURCE")" && pwd)
-fi
-if [ -d "$tuner_bundle/{CACHE_FOLDER}" ]; then
-    export {CACHE_DIR}="$tuner_bundle/{CACHE_FOLDER}"
-fi
-unset tuner_bundle
-"""
 
 
 def _entries(cache: Path) -> dict[str, Path]:
@@ -184,7 +140,7 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _json(value: Best | Manifest) -> bytes:
+def _json(value: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 

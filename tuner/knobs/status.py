@@ -12,8 +12,7 @@ class KnobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     `status`: unsupported (no such option here) · inapplicable (its `when` doesn't hold) · pinned (inherited and not
     overridden) · renamed (an alias is used) · inert (compiles to the control's program) · failed · wrong (numbers)
-    · slower (alone, by far)
-    · held (by `--knob`) · skipped (budget or memory).
+    · over_memory (beyond `--max-memory`) · slower (alone, by far) · held (by `--knob`) · skipped (budget).
     """
 
     name: str

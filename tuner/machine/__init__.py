@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.machine.conditions import Conditions, disturbed, readings
+from tuner.machine.conditions import Conditions, Sampler, calm, disturbed, readings
 from tuner.machine.devices import Device, DeviceReader, DeviceState, FakeDevices, open_devices
 from tuner.machine.environment import Environment, environment_of
 from tuner.machine.host import Host, network_filesystem, read_host
@@ -20,6 +20,8 @@ __all__ = [
     "FakeDevices",
     "Host",
     "Interpreter",
+    "Sampler",
+    "calm",
     "device_names",
     "disturbed",
     "environment_of",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
+from typing import Protocol
 
 from tuner.machine import cgroup
 from tuner.machine.devices import DeviceReader, DeviceState, FakeDevices
 
-__all__ = ["Conditions", "disturbed", "readings"]
+__all__ = ["Conditions", "Sampler", "calm", "disturbed", "readings"]
 
 # The kernel counts CPU time in ticks of 10 ms: over less than this a share of it means nothing.
 _SHORTEST_S = 0.1
@@ -21,10 +23,20 @@ _SLOW_EVERY_S = 30.0
 _OTHER_SHARE, _OTHER_CORES = 0.1, 0.5
 # Share of time that the hypervisor or the CPU quota may take beyond the calm reading.
 _TAKEN_SHARE = 0.05
+# … and at least so many seconds of it: steal is counted in ticks, and one of them is 5 % of a short round.
+_TAKEN_S = 0.03
 # A clock this far below the calm one changes step times by more than most settings do.
 _CLOCK_DROP = 0.05
 # Reasons that mean trouble. A power cap is everyday life at full load; if it matters, the clock shows it.
 _HARMFUL = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
+
+
+class Sampler(Protocol):
+    """Whatever samples the machine; `Conditions` is the one that looks at this machine."""
+
+    def sample(self) -> dict[str, float]:
+        """Readings of this moment, by the names that `Conditions.sample` explains; what can't be read is left out."""
+        ...
 
 
 class Conditions:
@@ -178,6 +190,16 @@ def readings(before: Mapping[str, float], after: Mapping[str, float]) -> dict[st
     return out
 
 
+def calm(stretches: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The `readings` of a typical one of several stretches: of each reading that most of them have, the median.
+
+    A throttle reason that was met in the lesser part of them is not typical, and neither is a stranger.
+    """
+    names = dict.fromkeys(name for stretch in stretches for name in stretch)
+    kept = {name: [s[name] for s in stretches if name in s] for name in names}
+    return {name: median(values) for name, values in kept.items() if 2 * len(values) > len(stretches)}
+
+
 def disturbed(before: Mapping[str, float], after: Mapping[str, float], baseline: Mapping[str, float]) -> str:
     """Why what was measured between two samples shouldn't be trusted; "" if nothing speaks against it.
 
@@ -192,7 +214,8 @@ def disturbed(before: Mapping[str, float], after: Mapping[str, float], baseline:
     cores = now.get("cores", 1.0)
     if excess("other_cores") > max(_OTHER_CORES, _OTHER_SHARE * cores):
         return f"other processes kept {now['other_cores']:.1f} of {cores:.0f} cores busy"
-    if excess("steal") > _TAKEN_SHARE:
+    stolen_s = after.get("steal_s", 0.0) - before.get("steal_s", 0.0)
+    if excess("steal") > _TAKEN_SHARE and stolen_s > _TAKEN_S:
         return f"the hypervisor took {now['steal']:.0%} of the CPU time"
     if excess("throttled") > _TAKEN_SHARE:
         return f"the control group's CPU quota took {now['throttled']:.0%} of the time"

@@ -14,11 +14,11 @@ from tuner.measure.confirmation import LOOKS, critical_t
 from tuner.measure.estimates import AUTOCORRELATION, SPREAD_FLOOR, present, widening
 from tuner.measure.types import Gains
 
-__all__ = ["ControlNoise", "control_noise", "resolution", "steady_after", "steps_per_block"]
+__all__ = ["MEDIAN_COST", "ControlNoise", "control_noise", "resolution", "spread", "steady_after", "steps_per_block"]
 
 _MAD_TO_SD = 1.4826
 # Variance of a median and of the Hodges–Lehmann estimate over that of a mean, under normal noise.
-_MEDIAN_COST = math.pi / 2
+MEDIAN_COST = math.pi / 2
 # Steady: within so many robust standard deviations of the later half's level, and at least within this share.
 _STEADY_SDS = 3.0
 _STEADY_SHARE = 0.005
@@ -29,6 +29,7 @@ _UNSTEADY_SHARE = 0.02
 class ControlNoise(msgspec.Struct, frozen=True, kw_only=True):
     """`sd`: spread of one round's datum, the log ratio of two equal programs. `n`: rounds behind it.
 
+    `level`: spread of the control's own log time from round to round, which ratios mostly cancel.
     `bias`: median of the datum; it should be 0 within about 2.5·sd/√n. `drift`: change of the control's log time over
     the record (positive: it became slower). `autocorrelation`: of a round's datum with the next round's, by ranks.
     """
@@ -38,6 +39,7 @@ class ControlNoise(msgspec.Struct, frozen=True, kw_only=True):
     drift: float
     autocorrelation: float
     n: int
+    level: float = 0.0
 
 
 def control_noise(gains: Gains, control_s: Sequence[float], *, starts_s: Sequence[float] | None = None) -> ControlNoise:
@@ -63,7 +65,15 @@ def control_noise(gains: Gains, control_s: Sequence[float], *, starts_s: Sequenc
         drift=_theil_sen(times, levels) * float(times.max() - times.min()),
         autocorrelation=_rank_correlation(x[:-1], x[1:]) + 1 / len(x) if len(x) > 3 else 0.0,
         n=len(x),
+        level=spread(control_s),
     )
+
+
+def spread(seconds: Sequence[float] | NDArray[np.float64]) -> float:
+    """Spread of log times: their median absolute deviation × 1.4826, as a standard deviation of normal noise; 0 for
+    none. Raises ValueError for times that are not positive and finite."""
+    x = np.log(_positive(seconds))
+    return _MAD_TO_SD * float(np.median(np.abs(x - np.median(x)))) if len(x) else 0.0
 
 
 def steady_after(block_seconds: Sequence[float]) -> int | None:
@@ -128,12 +138,12 @@ def resolution(
     if not reached or rounds < 1:
         return math.inf
     n = looks[reached[-1]]
-    pair_sd = math.sqrt(process_sd**2 + noise_sd**2 * _MEDIAN_COST * widening(AUTOCORRELATION) ** 2 / rounds)
+    pair_sd = math.sqrt(process_sd**2 + noise_sd**2 * MEDIAN_COST * widening(AUTOCORRELATION) ** 2 / rounds)
     threshold = critical_t(tuple(looks), reached[-1], (1 - level) / 2 / finalists)
     return float(nctdtrinc(n - 1, 1 - power, threshold)) * pair_sd / math.sqrt(n)
 
 
-def _positive(values: Sequence[float]) -> NDArray[np.float64]:
+def _positive(values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     x = np.asarray(values, dtype=np.float64)
     bad = x[~(np.isfinite(x) & (x > 0))]
     if len(bad):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from tuner.measure.types import Tolerance
 from tuner.protocol.messages import LeafStats, NumericsReply
 
-__all__ = ["epsilon", "judge", "tolerances"]
+__all__ = ["COARSE_NUDGE", "epsilon", "judge", "second_chance", "tolerances"]
 
-# Limits are multiples of the null set's largest statistic: after one step tight, after more steps loose. The statistics
-# of a large leaf hardly vary from one harmless change to the next; a scalar's is a single draw, and the largest of two
+COARSE_NUDGE = 16.0
+"""How many rounding errors inputs are moved by to see which integers hang on floats, and how many of them flip."""
+
+# Limits are multiples of the null set's largest statistic: after one step tight, after more steps loose. Statistics of
+# a large leaf hardly vary from one harmless change to the next; a scalar's is a single draw, and the largest of a few
 # may be small by luck. A multiple is generous while the limit stays small in absolute terms: a one-ulp nudge moves a
 # long sum in float32 by less than its reordering does, and a real fault is orders of magnitude above.
 _STRICT, _STRICT_SCALAR = 3.0, 12.0
@@ -21,8 +24,18 @@ _GENEROUS, _GENEROUS_UP_TO = 32.0, 1e-3
 _LOOSE = 2.0
 # Floors, in units of the dtype's eps: accumulation in float32 or better over long sums, and rounding of the result.
 _ACCUMULATION, _ROUNDING_SLOPE, _ROUNDING_L2 = 256.0, 4.0, 1.0
+# An update is stored in the leaf's own dtype, and is small beside the leaf: in narrow floats most elements don't move,
+# some by a whole ulp. Those that a harmless change makes jump or stay: so many at least, or this multiple of the
+# movement as a share of the elements.
+_JUMPS, _JUMP_SHARE = 4.0, 4.0
 # Integers: the share of values that may differ, if the null set shows that harmless changes flip some.
 _FLIPPED, _FLIPPED_MOST, _FLIPPED_ROOM = 5.0, 0.05, 1.5
+# A null set of a few draws may show none of a flip that comes once in ten times. As many as a coarse nudge flips, over
+# its size, are expected then; a candidate may differ by several rounding errors, and counts scatter like Poisson's.
+_FLIP_ROUNDINGS, _FLIP_SIGMAS = 3.0, 3.0
+# Against a high-precision reference the control's own distance is the measure. That of a large leaf hardly varies
+# between harmless variants (within a fifth, in what was tried); a scalar's is a single draw.
+_NO_FARTHER, _NO_FARTHER_SCALAR = 1.5, 6.0
 
 _EPSILONS = {
     "float64": 2.0**-52,
@@ -47,43 +60,45 @@ def epsilon(dtype: str) -> float | None:
     return 1.0 if "float" in dtype or "complex" in dtype else None
 
 
-def tolerances(null_replies: Sequence[NumericsReply], *, dtypes: Collection[str] = ()) -> tuple[Tolerance, ...]:
+def tolerances(null_replies: Sequence[NumericsReply], coarse: NumericsReply | None = None) -> tuple[Tolerance, ...]:
     """The gate's limits, one a leaf and number of steps, from a null set of harmless changes.
 
-    `null_replies`: the control against its own reference with inputs moved by one ulp, benign recompiles, plain
-    repeats. `dtypes`: floating dtypes that the program is known to compute in; a leaf's floor goes by the coarsest of
-    them and its own.
+    `null_replies`: the control against its own reference with inputs moved by rounding errors, benign recompiles,
+    plain repeats. `coarse`: the control with inputs moved by `COARSE_NUDGE` rounding errors, for integers alone.
 
     For floating leaves a limit is the larger of
 
     - a multiple of the largest null statistic: 3 + 9/√(elements) times, or up to 32 times while the limit stays below
       1e-3 (after more than one step: twice that);
     - a floor: 256 eps (of float32 at most) for sums in another order, plus for the slope 4 eps/√(elements in the
-      smallest slice) and for l2 one eps for rounding results to the leaf's dtype; times √steps.
+      smallest slice) and for l2 one eps for rounding results to the leaf's dtype; times √steps. For what was done to a
+      leaf that takes an input's place, the rounding counts in units of the movement, and for as many elements as a
+      harmless change makes jump by an ulp.
 
     A slice's rounding errors average out over its elements, which is why a slice that is wrong by 1 % shows in a
     bfloat16 matrix, but can't in a bfloat16 vector. Other leaves must be equal, unless harmless changes make some
-    values differ: then 5 times that share may, up to 5 %, or half as many again where the null set is beyond that.
+    values differ: then 5 times that share may, up to 5 %, or half as many again where the null set is beyond that; and
+    as many as three rounding errors flip by chance, going by what the coarse nudge flips.
 
     Raises ValueError for an empty null set.
     """
     if not null_replies:
         raise ValueError("no harmless change was measured: there is nothing to set limits from")
-    working = max((eps for d in dtypes if (eps := epsilon(d)) is not None), default=0.0)
     seen: dict[tuple[str, int], list[LeafStats]] = defaultdict(list)
     for reply in null_replies:
         for leaf in reply.leaves:
             seen[leaf.path, leaf.steps].append(leaf)
-    return tuple(_tolerance(leaves, working) for leaves in seen.values())
+    flipped = {(leaf.path, leaf.steps): leaf.l2 for leaf in coarse.leaves} if coarse else {}
+    return tuple(_tolerance(leaves, flipped.get(key, 0.0)) for key, leaves in seen.items())
 
 
 def judge(reply: NumericsReply, limits: Iterable[Tolerance]) -> tuple[bool, str]:
     """Whether the results pass, and if not, why: the leaf, the steps, the statistic and by how much.
 
     The workload's own check, where there is one, decides alone. Else every leaf must keep within its limits, with NaN
-    and infinities at the reference's places; a leaf that has no limit, a limit without its leaf, a statistic that is
-    not a number and a reply without any leaf fail. Of several faults the one after the fewest steps is named, there
-    the worst.
+    and infinities at the reference's places, and a leaf that steps move must have moved; a leaf that has no limit, a
+    limit without its leaf, a statistic that is not a number and a reply without any leaf fail. Of several faults the
+    one after the fewest steps is named, there the worst.
     """
     if reply.check is not None:
         return reply.check, "" if reply.check else f"wrong result: {reply.check_message or 'the check says no'}"
@@ -99,24 +114,85 @@ def judge(reply: NumericsReply, limits: Iterable[Tolerance]) -> tuple[bool, str]
     return True, ""
 
 
-def _tolerance(leaves: Sequence[LeafStats], working: float) -> Tolerance:
+def second_chance(
+    reply: NumericsReply, limits: Iterable[Tolerance], *, precise: NumericsReply, control: NumericsReply
+) -> tuple[bool, str]:
+    """Whether results that `judge` refuses are different, but no farther from a high-precision reference; and in words.
+
+    `precise`, `control`: the candidate and the control against that reference. For each leaf beyond its limit, each
+    statistic may be 1.5 + 4.5/√(elements) times the control's own, and one rounding to the leaf's dtype more. NaN and
+    infinities must sit where the control has them, and a leaf that steps move must have moved, as in `judge`.
+    """
+    allowed = {(t.path, t.steps): t for t in limits}
+    leaves = {(leaf.path, leaf.steps): leaf for leaf in reply.leaves}
+    beyond = {key: leaf for key, leaf in leaves.items() if _fault(leaf, allowed.get(key))}
+    own = {(leaf.path, leaf.steps): leaf for leaf in control.leaves}
+    found = {(leaf.path, leaf.steps): leaf for leaf in precise.leaves}
+    if not beyond or allowed.keys() != leaves.keys() or not beyond.keys() <= own.keys() & found.keys():
+        return False, "outputs are missing"
+    for key, leaf in beyond.items():
+        if not leaf.masks_equal or (leaf.still and allowed[key].moves):
+            return False, f"{_place(*key)}: no distance can excuse that"
+    times, key = max((_times_farther(found[key], own[key]), key) for key in beyond)
+    if times > 1:
+        how_far = f"{times:.2g} times what its distance from a {precise.precision} reference may be"
+        return False, f"{_place(*key)}: {how_far}"
+    return True, f"different from the default's results, but no farther from a {precise.precision} reference"
+
+
+def _times_farther(leaf: LeafStats, control: LeafStats) -> float:
+    """The worst of a leaf's distances from the reference, in units of what the control's own allows."""
+    size = max(1, leaf.size)
+    eps = epsilon(leaf.dtype)
+    if eps is None:
+        few = (1.0 + _FLIP_SIGMAS * math.sqrt(size * control.l2)) / size if control.l2 > 0 else 0.0
+        return _excess(leaf.l2, _NO_FARTHER * control.l2 + few)
+    factor = _NO_FARTHER + (_NO_FARTHER_SCALAR - _NO_FARTHER) / math.sqrt(size)
+    jump = eps / leaf.travel * math.sqrt(_jumping(leaf, eps)) if leaf.travel else 0.0
+    pairs = (
+        (leaf.l2, control.l2, eps),
+        (leaf.slope, control.slope, eps),
+        (leaf.moved_l2, control.moved_l2, jump),
+        (leaf.moved_slope, control.moved_slope, jump),
+    )
+    return max(_excess(x, factor * y + rounding) for x, y, rounding in pairs if x is not None and y is not None)
+
+
+def _tolerance(leaves: Sequence[LeafStats], flipped: float) -> Tolerance:
     leaf = leaves[0]
     l2, slope = max(x.l2 for x in leaves), max(x.slope for x in leaves)
-    own = epsilon(leaf.dtype)
-    if own is None:
-        return Tolerance(path=leaf.path, steps=leaf.steps, l2=_share_allowed(l2), slope=0.0)
-    eps = max(own, working)
+    moves = leaf.travel is not None and not any(x.still for x in leaves)
+    eps = epsilon(leaf.dtype)
+    if eps is None:
+        return Tolerance(
+            path=leaf.path, steps=leaf.steps, l2=_share_allowed(l2, flipped, leaf.size), slope=0.0, moves=moves
+        )
     growth = math.sqrt(max(1, leaf.steps))
     sums = _ACCUMULATION * min(eps, _EPSILONS["float32"])
-    l2_floor = (sums + _ROUNDING_L2 * eps) * growth
-    slope_floor = (sums + _ROUNDING_SLOPE * eps / math.sqrt(_smallest_slice(leaf))) * growth
+    in_slice = math.sqrt(_smallest_slice(leaf))
     loose = 1.0 if leaf.steps <= 1 else _LOOSE
-    return Tolerance(
-        path=leaf.path,
-        steps=leaf.steps,
-        l2=max(l2_floor, loose * _multiple(l2, leaf.size)),
-        slope=max(slope_floor, loose * _multiple(slope, leaf.size)),
-    )
+    limits = {
+        "l2": max((sums + _ROUNDING_L2 * eps) * growth, loose * _multiple(l2, leaf.size)),
+        "slope": max((sums + _ROUNDING_SLOPE * eps / in_slice) * growth, loose * _multiple(slope, leaf.size)),
+    }
+    if leaf.travel:
+        jump = eps / leaf.travel * math.sqrt(_jumping(leaf, eps))
+        moved_l2 = max(x.moved_l2 or 0.0 for x in leaves)
+        moved_slope = max(x.moved_slope or 0.0 for x in leaves)
+        limits |= {
+            "moved_l2": max((sums + _ROUNDING_L2 * jump) * growth, loose * _multiple(moved_l2, leaf.size)),
+            "moved_slope": max(
+                (sums + _ROUNDING_SLOPE * jump / in_slice) * growth, loose * _multiple(moved_slope, leaf.size)
+            ),
+        }
+    return Tolerance(path=leaf.path, steps=leaf.steps, moves=moves, **limits)
+
+
+def _jumping(leaf: LeafStats, eps: float) -> float:
+    """Share of the leaf's elements that a harmless change may round to a neighbour: all, in float32 or better."""
+    if eps <= _EPSILONS["float32"] or not leaf.travel:
+        return 1.0
+    return min(1.0, max(_JUMPS / leaf.size, _JUMP_SHARE * leaf.travel))
 
 
 def _multiple(largest: float, size: int) -> float:
@@ -124,8 +200,13 @@ def _multiple(largest: float, size: int) -> float:
     return max(strict * largest, min(_GENEROUS * largest, _GENEROUS_UP_TO))
 
 
-def _share_allowed(largest: float) -> float:
-    return min(1.0, max(_FLIPPED_ROOM * largest, min(_FLIPPED * largest, _FLIPPED_MOST)))
+def _share_allowed(largest: float, flipped: float, size: int) -> float:
+    """`largest`: the null set's share of values that differ. `flipped`: the coarse nudge's."""
+    by_chance = 0.0
+    if flipped > 0:
+        expected = _FLIP_ROUNDINGS * flipped * size / COARSE_NUDGE
+        by_chance = (expected + _FLIP_SIGMAS * math.sqrt(expected) + 1.0) / size
+    return min(1.0, max(_FLIPPED_ROOM * largest, min(_FLIPPED * largest, _FLIPPED_MOST), by_chance))
 
 
 def _smallest_slice(leaf: LeafStats) -> int:
@@ -140,6 +221,8 @@ def _fault(leaf: LeafStats, limit: Tolerance | None) -> tuple[int, float, str] |
         return leaf.steps, -math.inf, f"{place}: not among the outputs that limits were measured for"
     if not leaf.masks_equal:
         return leaf.steps, -math.inf, f"{place}: NaN or infinity in other places than the reference has them"
+    if leaf.still and limit.moves:
+        return leaf.steps, -math.inf, f"{place}: still what the step was given, where the reference has moved"
     if epsilon(leaf.dtype) is None:
         if leaf.l2 <= limit.l2:
             return None
@@ -147,7 +230,13 @@ def _fault(leaf: LeafStats, limit: Tolerance | None) -> tuple[int, float, str] |
         return leaf.steps, -_excess(leaf.l2, limit.l2), f"{place}: {share}"
     excess, name, value, most = max(
         (_excess(value, most), name, value, most)
-        for name, value, most in (("slope error", leaf.slope, limit.slope), ("relative error", leaf.l2, limit.l2))
+        for name, value, most in (
+            ("slope error", leaf.slope, limit.slope),
+            ("relative error", leaf.l2, limit.l2),
+            ("slope error of the update", leaf.moved_slope, limit.moved_slope),
+            ("relative error of the update", leaf.moved_l2, limit.moved_l2),
+        )
+        if value is not None and most is not None
     )
     if excess <= 1:
         return None

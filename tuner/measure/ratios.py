@@ -45,7 +45,8 @@ def schedule(arms: Sequence[str], *, control: str, rng: np.random.Generator) -> 
 
 
 def log_ratios(round_blocks: Sequence[Block], control: str) -> dict[str, float]:
-    """Gain of every arm of one round: −log(seconds a step / the control's at that moment), in order of appearance.
+    """Gain of every arm of one round: −log(what its block says of a step / the control's at that moment), in order of
+    appearance. That is the mean time of a step, or what the block's `value_s` tells instead.
 
     The control's log time is interpolated linearly in elapsed time between the middles of the round's control blocks
     (outside of them the nearest block counts), which removes a drift that is linear between two control blocks.
@@ -71,10 +72,10 @@ def log_ratios(round_blocks: Sequence[Block], control: str) -> dict[str, float]:
 
 
 def _log_time(block: Block) -> float:
-    """log of seconds a step."""
+    """log of what the block says of a step, in seconds."""
     if block.steps < 1:
         raise ValueError(f"the block of {block.id!r} has {block.steps} steps")
-    for name, seconds in (("took", block.seconds), ("was preceded by a step of", block.first_s)):
+    for name, seconds in (("took", block.step_s), ("was preceded by a step of", block.first_s)):
         if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and name == "took"):
             raise ValueError(f"the block of {block.id!r} {name} {seconds!r} s: that is no time")
-    return math.log(block.seconds / block.steps)
+    return math.log(block.step_s)

@@ -13,19 +13,20 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Estimate", "Gains", "Tolerance", "Verdict"]
+__all__ = ["Estimate", "Gains", "Levels", "Tolerance", "Verdict"]
 
 # Gains of one arm, one a round or one a pair of processes; NaN where the arm was absent.
 Gains: TypeAlias = Union[Sequence[float], "NDArray[np.float64]"]
 
 
 class Verdict(StrEnum):
-    """What an interval of the gain says against the margin δ."""
+    """What an interval of the gain says against the margin δ; `unstable`: the machine allows no such claim."""
 
     FASTER = "faster"
     SAME = "same"
     SLOWER = "slower"
     UNCLEAR = "unclear"
+    UNSTABLE = "unstable"
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +48,28 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         return math.exp(self.gain)
 
 
+class Levels(msgspec.Struct, frozen=True, kw_only=True):
+    """Standard deviations of a log ratio. `round`: one turn's, within a pair. `process`: what differs between pairs
+    beyond what the rounds explain. `pair`: between pairs, all together. `pairs`: independent units behind them.
+    """
+
+    round: float
+    process: float
+    pair: float
+    pairs: int
+
+
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
-    """The numerics gate's limits for one output leaf after `steps` steps, from the null set."""
+    """The numerics gate's limits for one output leaf after `steps` steps, from the null set.
+
+    `moved_l2`, `moved_slope`: for what was done to a leaf that takes an input's place; None where that isn't told.
+    `moves`: no harmless change leaves this leaf as it was.
+    """
 
     path: str
     steps: int
     l2: float
     slope: float
+    moved_l2: float | None = None
+    moved_slope: float | None = None
+    moves: bool = False

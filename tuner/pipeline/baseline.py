@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tuner.errors import SessionEnded, TunerError
+from tuner.errors import SessionEnded, StoreError, TunerError
 from tuner.knobs import DEFAULT
 from tuner.measure import (
-    LOOKS,
+    ASSUMED_PROCESS_SD,
+    WARM_UP_STEPS,
+    BlockForm,
     ControlNoise,
     Estimate,
+    PairPlan,
     Tolerance,
+    block_form,
     control_noise,
-    resolution,
+    pair_levels,
+    plan_pairs,
+    process_sd_with,
+    spread,
     steady_after,
     steps_per_block,
-    tolerances,
+    steps_to_tell,
 )
 from tuner.pipeline.bench import CONTROL, Bench, Benches
 from tuner.pipeline.context import Run
+from tuner.pipeline.costs import ProcessCost, pair_cost, seal_seconds
+from tuner.pipeline.nulls import benign_variants, limits_of
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import NumericsReply, OptionValue
+from tuner.protocol.messages import NumericsReply
 from tuner.store.events import NumericsCompared, TrialFinished
 from tuner.store.records import BaselineRecord, ProbeRecord
 
-__all__ = ["ALTERNATIONS", "WARM_UP", "pair_seconds", "run_baseline", "seal_seconds"]
+__all__ = ["run_baseline"]
 
 # Work in one block: long enough that the clock and the dispatch don't count. On a CPU short blocks spend the same
 # seconds better, since a round's noise comes from the machine and not from the clock.
 _BLOCK_S = {"gpu": 0.2, "cpu": 0.05}
+# Of the budget, what a block of steps timed one by one may take at most: a run has some hundreds of blocks.
+_BLOCK_SHARE = 1 / 400
 _TWIN = "control-twin"
 # Rounds of control against control: at least so many, at most five times that, within this share of the budget.
 _MIN_ROUNDS = 12
 _NOISE_SHARE = 0.03
 _STEADY_BLOCKS = 16
+_SETTLING = 2  # so often the steady state is looked for
+# Single steps for the spread within a block: at most so many, and within about so many seconds.
+_SINGLE_STEPS = 16
+_SINGLE_S = 2.0
 _NUMERICS_STEPS = 8
 _NUMERICS_S = 0.5
-# Settings that change how the compiler reaches the same numbers, for the null set: other vector widths and other GEMM
-# kernels reorder sums. A tolerance below what these do would reject harmless candidates.
-_BENIGN: dict[str, tuple[dict[str, OptionValue], ...]] = {
-    "cpu": ({"xla_cpu_prefer_vector_width": 128}, {"xla_backend_optimization_level": 1}),
-    "gpu": ({"xla_gpu_enable_triton_gemm": False}, {"xla_gpu_exclude_nondeterministic_ops": True}),
-}
-# What confirm and seal need: pairs of fresh processes, six at least and more while they take no more than this share of
-# the budget; blocks in each; then the bundle's two processes.
+# Pairs of fresh processes: six at least, and more or longer ones while they take no more than this share of the budget.
 _CONFIRM_SHARE = 0.3
-ALTERNATIONS = 10
-WARM_UP = 2
-_SEAL_PROCESSES = 2
-_CORES_A_START = 4
-_REPORT_S = 2.0
 
 
 def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
@@ -59,16 +63,19 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     platform = bench.loaded.platform
     run.status("baseline", "finding the steady state")
     block_s = _BLOCK_S.get(platform, _BLOCK_S["gpu"])
-    steps, discarded = _calibrate(run, bench, block_s)
-    step_s = _step_s(bench, steps)
+    steps, discarded, settled = _calibrate(run, bench, block_s)
+    form, step_s = _form(run, bench, steps, block_s)
+    step_noise = _step_noise(bench, steps, step_s)
     numerics_steps = max(2, min(_NUMERICS_STEPS, int(_NUMERICS_S / max(step_s, 1e-9))))
     benign = _benign(run, bench)
     limits = _null_set(run, bench, numerics_steps, benign)
-    noise, control_s = _noise(run, bench, steps)
-    pair_s, pairs, reserve_s, skipped = _plan(run, bench, steps, control_s)
-    looks = tuple(n for n in LOOKS if n <= pairs)
-    smallest = resolution(noise.sd, 0.0, rounds=ALTERNATIONS, pairs=pairs, looks=looks)
-    run.notice(f"smallest effect this budget can resolve: {100 * math.expm1(smallest):.2g} %")
+    noise, control_s = _noise(run, bench, form)
+    process_sd, known_pairs = _process_spread(run, bench, noise)
+    plan, pair_s, reserve_s, skipped = _plan(run, bench, form.all_steps * step_s, noise, process_sd)
+    run.notice(
+        f"smallest effect this budget can resolve: {_percent(plan.resolution)}, in {plan.looks[-1]} pairs of processes "
+        f"that differ by {_percent(process_sd)} {_source(known_pairs)}"
+    )
     run.emit(
         TrialFinished(
             number=0,
@@ -84,11 +91,11 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     record = BaselineRecord(
         program=bench.control.program,
         control_ms=1e3 * control_s,
-        steps_per_block=steps,
+        steps_per_block=form.steps,
         steps_discarded=discarded,
         noise=noise.sd,
         drift=noise.drift,
-        resolution=smallest,
+        resolution=plan.resolution,
         start_s=bench.loaded.import_s + bench.loaded.init_s + bench.loaded.build_s,
         compile_s=bench.control.compile_s,
         peak_bytes=bench.control.peak_bytes,
@@ -98,40 +105,97 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
         pair_s=pair_s,
         reserve_s=reserve_s,
         skipped=skipped,
+        step_noise=step_noise,
+        level_noise=noise.level,
+        settled=settled,
+        process_noise=process_sd,
+        process_pairs=known_pairs,
+        objective=run.objective,
+        warm_up=form.warm_up,
+        step_ms=1e3 * step_s,
     )
     run.plan(record)
     return record
 
 
-def _calibrate(run: Run, bench: Bench, block_s: float) -> tuple[int, int]:
-    """Steps a block, and how many first blocks are not yet steady. A step that never settles is noticed."""
-    first = bench.block(CONTROL, steps=1)
+def _calibrate(run: Run, bench: Bench, block_s: float) -> tuple[int, int, bool]:
+    """Steps a block, how many first steps are not yet steady, and whether the times became steady at all, in at most
+    two tries."""
+    first = bench.block(CONTROL, BlockForm(steps=1))
     steps = steps_per_block(first.seconds, target_s=block_s)
-    times = []
-    for _ in range(_STEADY_BLOCKS):
-        block = bench.block(CONTROL, steps=steps, reset=False)
-        times.append(block.seconds / block.steps)
-    after = steady_after(times)
-    if after is None:
-        run.notice("the step's time did not settle during calibration; intervals will be wide")
-        return steps_per_block(sorted(times)[len(times) // 2], target_s=block_s), len(times)
-    settled = sorted(times[after:])
-    return steps_per_block(settled[len(settled) // 2], target_s=block_s), after * steps
+    discarded = 0
+    for _ in range(_SETTLING):
+        blocks = [bench.block(CONTROL, BlockForm(steps=steps), reset=False) for _ in range(_STEADY_BLOCKS)]
+        times = [b.seconds / b.steps for b in blocks]
+        after = steady_after(times)
+        if after is not None:
+            settled = sorted(times[after:])
+            return steps_per_block(settled[len(settled) // 2], target_s=block_s), discarded + after * steps, True
+        discarded += len(times) * steps
+    run.notice("the step's time did not settle during calibration: a gain of a few percent can't be told here")
+    return steps_per_block(sorted(times)[len(times) // 2], target_s=block_s), discarded, False
 
 
-def _step_s(bench: Bench, steps: int) -> float:
-    block = bench.block(CONTROL, steps=steps)
-    return block.seconds / block.steps
+def _step_noise(bench: Bench, steps: int, step_s: float) -> float | None:
+    """Spread of single steps, each timed to its end by itself; None where a block is one step."""
+    if steps == 1:
+        return None
+    single = BlockForm(steps=1)
+    number = max(4, min(_SINGLE_STEPS, int(_SINGLE_S / (single.all_steps * step_s))))
+    return spread([bench.block(CONTROL, single, reset=False).step_s for _ in range(number)])
 
 
-def _noise(run: Run, bench: Bench, steps: int) -> tuple[ControlNoise, float]:
+def _process_spread(run: Run, bench: Bench, noise: ControlNoise) -> tuple[float, int]:
+    """By how much processes differ, and in how many earlier pairs of this program and environment: (assumed, 0) if none
+    is known."""
+    environment = run.record("probe", ProbeRecord).environment
+    try:
+        known = run.index.pair_spread(bench.control.program, environment.key, objective=run.options.objective)
+    except StoreError as trouble:
+        run.notice(f"what earlier runs say about the noise can't be read: {trouble.what}")
+        known = None
+    if known is None:
+        return ASSUMED_PROCESS_SD, 0
+    pair_sd, pairs = known
+    return process_sd_with(pair_levels(pair_sd, noise.sd, pairs=pairs), ASSUMED_PROCESS_SD), pairs
+
+
+def _source(pairs: int) -> str:
+    return f"(as in {pairs} pairs of earlier runs)" if pairs else "(assumed: none were compared yet)"
+
+
+def _percent(gain: float) -> str:
+    return f"{100 * math.expm1(gain):.2g} %"
+
+
+def _form(run: Run, bench: Bench, steps: int, block_s: float) -> tuple[BlockForm, float]:
+    """How blocks are timed for this objective, `steps` steps of mean times at a time; and seconds that a step takes."""
+    objective = run.objective
+    form = BlockForm(steps=steps, quantile=objective.quantile)
+    block = bench.block(CONTROL, form)
+    step_s = block.seconds / block.steps
+    if objective.quantile is None:
+        return form, step_s
+    form = block_form(objective, step_s, target_s=block_s, most_s=_BLOCK_SHARE * run.options.budget_s)
+    needed = steps_to_tell(objective.quantile)
+    if form.steps < needed:
+        enough_s = (WARM_UP_STEPS + needed) * step_s / _BLOCK_SHARE
+        run.notice(
+            f"{objective.name} can't be told from {form.steps} steps a block, and a budget of "
+            f"{run.options.budget_s:.0f} s affords no more: what is compared is that quantile of so few steps. "
+            f"It takes {needed} steps, for which a budget of about {enough_s:.0f} s has room"
+        )
+    return form, step_s
+
+
+def _noise(run: Run, bench: Bench, form: BlockForm) -> tuple[ControlNoise, float]:
     """Control against control, in rounds of the same form that candidates get."""
     share = _NOISE_SHARE * run.options.budget_s
     began = run.budget.now()
     gains: list[float] = []
     times: list[float] = []
     while len(gains) < _MIN_ROUNDS or (run.budget.now() - began < share and len(gains) < 5 * _MIN_ROUNDS):
-        result, failures = bench.round("baseline", [_TWIN], steps=steps)
+        result, failures = bench.round("baseline", [_TWIN], form)
         if failures:
             raise SessionEnded(failures[_TWIN])
         gains.append(result[_TWIN])
@@ -141,19 +205,17 @@ def _noise(run: Run, bench: Bench, steps: int) -> tuple[ControlNoise, float]:
 
 
 def _benign(run: Run, bench: Bench) -> list[str]:
-    """Compile the control's twin and the benign changes that this compiler knows, side by side; returns the latter's
-    handles. A benign change that doesn't compile tells nothing."""
-    known = run.record("probe", ProbeRecord).option_types
-    changes = [o for o in _BENIGN.get(bench.loaded.platform, ()) if o.keys() <= known.keys()]
-    handles = {f"benign-{index}": options for index, options in enumerate(changes)}
-    made = bench.compile_plain({_TWIN: {}, **handles})
+    """Compile the control's twin and the benign changes, side by side; returns the latter's handles. A benign change
+    that doesn't compile tells nothing."""
+    changes = {v.id: v.compiler_options for v in benign_variants(run)}
+    made = bench.compile_plain({_TWIN: {}, **changes})
     if isinstance(twin := made[_TWIN], Failure):
         raise SessionEnded(twin)
-    return [h for h in handles if not isinstance(made[h], Failure)]
+    return [h for h in changes if not isinstance(made[h], Failure)]
 
 
 def _null_set(run: Run, bench: Bench, steps: int, benign: Sequence[str]) -> tuple[Tolerance, ...]:
-    """What harmless changes do to the results: the control again, inputs moved by one ulp, benign recompiles."""
+    """What harmless changes do to the results: repeats, inputs moved by rounding errors, benign recompiles."""
     run.status("baseline", "measuring what harmless changes do to the results")
     saved = bench.numerics(CONTROL, steps=steps, save=True)
     if isinstance(saved, Failure):
@@ -162,38 +224,24 @@ def _null_set(run: Run, bench: Bench, steps: int, benign: Sequence[str]) -> tupl
             where=str(run.workload.path),
             next=f"see {bench.launch.log}",
         )
-    replies: list[NumericsReply] = []
-    for handle, nudge in ((CONTROL, False), (CONTROL, True)):
-        _keep(run, bench, bench.numerics(handle, steps=steps, nudge=nudge), replies)
-    for handle in benign:
-        _keep(run, bench, bench.numerics(handle, steps=steps), replies)
+    limits = limits_of(functools.partial(bench.numerics, steps=steps), benign, note=_note(run, bench))
     bench.session.release(benign)
-    return tolerances(replies)
+    if isinstance(limits, Failure):
+        raise SessionEnded(limits)
+    return limits
 
 
-def _keep(run: Run, bench: Bench, reply: NumericsReply | Failure, replies: list[NumericsReply]) -> None:
-    """A benign recompile that fails tells nothing; the control's own failure would have ended the run before."""
-    if isinstance(reply, NumericsReply):
-        replies.append(reply)
-        run.emit(NumericsCompared(session=bench.name, config=DEFAULT, purpose="null", reply=reply))
+def _note(run: Run, bench: Bench) -> Callable[[str, NumericsReply], None]:
+    def note(purpose: str, reply: NumericsReply) -> None:
+        run.emit(NumericsCompared(session=bench.name, config=DEFAULT, purpose=purpose, reply=reply))
+
+    return note
 
 
-def pair_seconds(run: Run, processes: int, *, start_s: float, compile_s: float, block_s: float) -> float:
-    """What one confirmation pair takes, of `processes` fresh processes that each need `start_s` and `compile_s`.
-
-    They start side by side as far as there are cores, compile one after another, and alternate in blocks.
-    """
-    beside = max(1, int(run.host.usable_cores) // _CORES_A_START)
-    return math.ceil(processes / beside) * start_s + processes * (compile_s + (ALTERNATIONS + WARM_UP) * block_s)
-
-
-def seal_seconds(*, start_s: float, compile_s: float) -> float:
-    """What is left to do after the confirmation."""
-    return _SEAL_PROCESSES * (start_s + compile_s) + _REPORT_S
-
-
-def _plan(run: Run, bench: Bench, steps: int, step_s: float) -> tuple[float, int, float, tuple[str, ...]]:
-    """Seconds that a confirmation pair takes; pairs planned; seconds that confirm and seal need; stages skipped.
+def _plan(
+    run: Run, bench: Bench, block_s: float, noise: ControlNoise, process_sd: float
+) -> tuple[PairPlan, float, float, tuple[str, ...]]:
+    """The confirmation's plan; seconds that a pair takes; seconds that confirm and seal need; stages skipped.
 
     Says so if the budget is short.
     """
@@ -201,17 +249,18 @@ def _plan(run: Run, bench: Bench, steps: int, step_s: float) -> tuple[float, int
     start_s = loaded.import_s + loaded.init_s + loaded.build_s
     compile_s = bench.control.lower_s + bench.control.compile_s
     process_s = start_s + compile_s
-    # A block has one discarded step before those that count.
-    pair_s = pair_seconds(run, 2, start_s=start_s, compile_s=compile_s, block_s=(steps + 1) * step_s)
-    pairs = int(min(LOOKS[-1], max(LOOKS[0], _CONFIRM_SHARE * run.options.budget_s / pair_s)))
-    reserve_s = pairs * pair_s + seal_seconds(start_s=start_s, compile_s=compile_s)
+    cost = ProcessCost(start_s=start_s, compile_s=compile_s, block_s=block_s)
+    pair = pair_cost(run, 2, cost)
+    plan = plan_pairs(noise.sd, process_sd, cost=pair, seconds=_CONFIRM_SHARE * run.options.budget_s, margin=run.margin)
+    pair_s = pair.seconds(plan.turns)
+    reserve_s = plan.looks[-1] * pair_s + seal_seconds(run, cost)
     left_s = run.options.budget_s - run.budget.elapsed_s - reserve_s
     if left_s >= 4 * process_s:
-        return pair_s, pairs, reserve_s, ()
+        return plan, pair_s, reserve_s, ()
     skipped = ("search", "presets", "environment-lane knobs") if left_s < process_s else ("search", "presets")
     minimum_s = run.budget.elapsed_s + reserve_s + 4 * process_s
     run.notice(
         f"a budget of {run.options.budget_s:.0f} s is short for this step: the confirmation alone takes about "
         f"{reserve_s:.0f} s. Skipped: {', '.join(skipped)}. From {minimum_s:.0f} s on nothing is skipped"
     )
-    return pair_s, pairs, reserve_s, skipped
+    return plan, pair_s, reserve_s, skipped

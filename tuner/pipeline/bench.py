@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, split, variant
 from tuner.machine import disturbed, readings
-from tuner.measure import Estimate, difference, estimate, judge, log_ratios, schedule
+from tuner.measure import BlockForm, Estimate, difference, estimate, log_ratios, schedule
 from tuner.pipeline.context import Run
+from tuner.pipeline.demands import over_memory, without_work
+from tuner.pipeline.gate import gated
 from tuner.pipeline.launches import launch
-from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Arm, Block, Compiled, Loaded, NumericsReply, OptionValue, Variant
+from tuner.protocol.failure import Failure
+from tuner.protocol.messages import Block, Compiled, Loaded, NumericsReply, OptionValue, Variant
 from tuner.session import Role, Session
 from tuner.store.events import (
     CandidateCompiled,
-    NumericsCompared,
     OffsetMeasured,
     RoundTimed,
     SessionClosed,
@@ -41,8 +42,9 @@ class Bench:
     Every method may raise SessionEnded: the session is gone then, and so is the bench.
     """
 
-    def __init__(self, run: Run, config: Config = DEFAULT, *, role: Role = "search") -> None:
+    def __init__(self, run: Run, config: Config = DEFAULT, *, role: Role = "search", home: Bench | None = None) -> None:
         self.run = run
+        self.home = home
         self.config = config
         name = "home" if role == "home" else config.key[:8]
         self.launch = launch(run, name, role=role, config=config)
@@ -70,10 +72,20 @@ class Bench:
                 start_s=self.run.budget.now() - began,
             )
         )
+        if failure := without_work(self.run, self.loaded):
+            raise SessionEnded(failure)
+        work, usual = self.loaded.work, self.run.loaded.work
+        if None not in (work, usual) and work != usual and self.run.options.objective != "throughput":
+            self.run.notice(
+                f"with {self.config} a step does {work:g} units of work, and {usual:g} without: times of a step don't "
+                "compare these, --objective throughput does"
+            )
         began = self.run.budget.now()
         result = self.session.compile([Variant(id=CONTROL)]).results[0]
         if isinstance(result, Failure):
             raise SessionEnded(result)
+        if self.config == DEFAULT:
+            over_memory(self.run, self.config, result)  # says so where even the default is beyond the limit
         self.control: Compiled = result
         self.fingerprint = self._keep(self.config, result, self.run.budget.now() - began)
 
@@ -91,7 +103,10 @@ class Bench:
         return CONTROL if config == self.config else config.key
 
     def compile(self, configs: Sequence[Config]) -> dict[Config, Compiled | Failure]:
-        """Compile `configs` (whose environment part is this session's). What is compiled already costs nothing."""
+        """Compile `configs` (whose environment part is this session's). What is compiled already costs nothing.
+
+        What needs more memory than the user allows is a failure.
+        """
         results: dict[Config, Compiled | Failure] = {c: self._compiled[c] for c in configs if c in self._compiled}
         wanted = [c for c in configs if c not in results]
         if wanted:
@@ -103,7 +118,7 @@ class Bench:
             for config in wanted:
                 if isinstance(result := results[config], Compiled):
                     self._keep(config, result, share_s)
-        return results
+        return {c: (isinstance(r, Compiled) and over_memory(self.run, c, r)) or r for c, r in results.items()}
 
     def compile_plain(self, options: Mapping[str, Mapping[str, OptionValue]]) -> dict[str, Compiled | Failure]:
         """Compile with raw compiler options, by handle: a twin of the control, benign changes for the null set."""
@@ -127,37 +142,35 @@ class Bench:
 
     def gate(self, config: Config) -> Failure | None:
         """Compare `config`'s results with the home control's. None if they pass; a failure that says what differs."""
-        baseline = self.run.record("baseline", BaselineRecord)
-        reply = self.session.numerics(
-            self.handle(config), steps=baseline.numerics_steps, reference=self.run.folder.reference
+        home = self.home or self
+        return gated(
+            self.run,
+            self.session,
+            self.handle(config),
+            config,
+            home=None if home.session.ended else (home.session, CONTROL),
+            phase="numerics",
         )
-        if isinstance(reply, Failure):
-            return reply
-        passed, reason = judge(reply, baseline.tolerances)
-        self.run.emit(
-            NumericsCompared(
-                session=self.name, config=config, purpose="gate", reply=reply, passed=passed, reason=reason
-            )
-        )
-        if passed:
-            return None
-        return Failure(kind=FailureClass.WRONG_RESULT, phase="numerics", message=reason)
 
-    def numerics(self, handle: str, *, steps: int, save: bool = False, nudge: bool = False) -> NumericsReply | Failure:
+    def numerics(
+        self, handle: str, *, steps: int, save: bool = False, nudge: int = 0, nudge_size: float = 1.0
+    ) -> NumericsReply | Failure:
         """Raw comparison with the reference, or its saving; for building the null set."""
-        return self.session.numerics(handle, steps=steps, reference=self.run.folder.reference, save=save, nudge=nudge)
+        return self.session.numerics(
+            handle, steps=steps, reference=self.run.folder.reference, save=save, nudge=nudge, nudge_size=nudge_size
+        )
 
-    def round(self, stage: str, handles: Sequence[str], *, steps: int) -> tuple[dict[str, float], dict[str, Failure]]:
+    def round(self, stage: str, handles: Sequence[str], form: BlockForm) -> tuple[dict[str, float], dict[str, Failure]]:
         """One round: every handle once, in random order, between about √m control blocks.
 
         Returns each handle's gain over the control, and the failures of those that have none. A round that the machine
         disturbed is timed once more; what is still disturbed is kept, marked.
         """
         for attempt in range(_REDO + 1):
-            arms = [Arm(id=h, steps=steps) for h in schedule(handles, control=CONTROL, rng=self.run.rng)]
-            began = self._sample()
+            arms = [form.arm(h) for h in schedule(handles, control=CONTROL, rng=self.run.rng)]
+            began = self.run.sample()
             entries = self.session.round(arms)
-            ended = self._sample()
+            ended = self.run.sample()
             blocks = tuple(e for e in entries if isinstance(e, Block))
             failures = {
                 a.id: e for a, e in zip(arms, entries, strict=True) if isinstance(e, Failure) and a.id != CONTROL
@@ -175,16 +188,17 @@ class Bench:
             )
             if not trouble or attempt == _REDO:
                 break
-        controls = sorted(b.seconds / b.steps for b in blocks if b.id == CONTROL)
+        controls = sorted(self.value_s(b) for b in blocks if b.id == CONTROL)
         self.last_control_s = controls[len(controls) // 2]
         return log_ratios([b for b in blocks if b.id not in failures], CONTROL), failures
 
-    def _sample(self) -> dict[str, float]:
-        return self.run.conditions.sample() if self.run.conditions else {}
+    def value_s(self, block: Block) -> float:
+        """The objective's value for a block of this session."""
+        return self.run.value_s(self.name, block)
 
-    def block(self, handle: str, *, steps: int, reset: bool = True) -> Block:
+    def block(self, handle: str, form: BlockForm, *, reset: bool = True) -> Block:
         """One block of one handle outside any round, to calibrate or alternate. Raises SessionEnded if it fails."""
-        entry = self.session.round([Arm(id=handle, steps=steps)], reset=reset)[0]
+        entry = self.session.round([form.arm(handle)], reset=reset)[0]
         if isinstance(entry, Failure):
             raise SessionEnded(entry)
         return entry
@@ -233,7 +247,7 @@ class Benches:
             return self._other
         home = self.home()
         self._drop_other()
-        bench = Bench(self.run, config)
+        bench = Bench(self.run, config, home=home)
         self._other = bench
         bench.open()
         bench.offset = self._measure_offset(home, bench)
@@ -252,22 +266,27 @@ class Benches:
             self._other = None
 
     def _measure_offset(self, home: Bench, other: Bench) -> Estimate:
-        """Alternate the two living controls; which goes first alternates too, so that a drift cancels."""
-        steps = self.run.record("baseline", BaselineRecord).steps_per_block
+        """The two living controls against each other, once more if the machine disturbed it."""
+        for _ in range(_REDO + 1):
+            began = self.run.sample()
+            offset = self._alternate(home, other)
+            ended = self.run.sample()
+            if not (ended and disturbed(began, ended, self.run.calm)):
+                break
+        self.run.emit(OffsetMeasured(session=other.name, config=other.config, estimate=offset))
+        return offset
+
+    def _alternate(self, home: Bench, other: Bench) -> Estimate:
+        """Which goes first alternates too, so that a drift cancels."""
+        form = self.run.record("baseline", BaselineRecord).form
         gains_home: list[float] = []
         gains_other: list[float] = []
         for index in range(_OFFSET_ROUNDS + _OFFSET_WARM_UP):
             order = (home, other) if index % 2 == 0 else (other, home)
-            blocks = {bench: bench.block(CONTROL, steps=steps) for bench in order}
+            blocks = {bench: bench.block(CONTROL, form) for bench in order}
             for bench in order:
                 self.run.emit(RoundTimed(session=bench.name, stage="offset", control=CONTROL, blocks=(blocks[bench],)))
             if index >= _OFFSET_WARM_UP:
-                gains_home.append(_log_time(blocks[home]))
-                gains_other.append(_log_time(blocks[other]))
-        offset = estimate(difference(gains_home, gains_other))
-        self.run.emit(OffsetMeasured(session=other.name, config=other.config, estimate=offset))
-        return offset
-
-
-def _log_time(block: Block) -> float:
-    return math.log(block.seconds / block.steps)
+                gains_home.append(math.log(home.value_s(blocks[home])))
+                gains_other.append(math.log(other.value_s(blocks[other])))
+        return estimate(difference(gains_home, gains_other))

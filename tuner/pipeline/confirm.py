@@ -5,27 +5,49 @@ Only these samples decide the verdict.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from statistics import median
+from statistics import fmean, median
 
 from tuner.errors import SessionEnded, TunerError
 from tuner.knobs import DEFAULT, Config, fingerprint
-from tuner.measure import LOOKS, ConfirmState, Estimate, Verdict, confirm, judge
-from tuner.pipeline.baseline import ALTERNATIONS, WARM_UP, pair_seconds, seal_seconds
+from tuner.measure import (
+    LOOKS,
+    USUAL_TURNS,
+    ConfirmState,
+    PairCost,
+    Verdict,
+    confirm,
+    pair_of,
+    plan_pairs,
+    process_sd_with,
+    resolution,
+    turns_within,
+    turns_worth,
+)
+from tuner.pipeline.alternate import Watched, alternate, end_all, start_all
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
+from tuner.pipeline.costs import pair_cost, process_cost, seal_seconds
+from tuner.pipeline.demands import over_memory
+from tuner.pipeline.gate import gated
+from tuner.pipeline.judgement import gains_of, judged, levels_of
 from tuner.pipeline.launches import launch
+from tuner.pipeline.others import check_others, told, wrong_other
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Arm, Block, Compiled, Variant
+from tuner.protocol.messages import Compiled, Variant
 from tuner.session import Session
-from tuner.store.events import CandidateCompiled, NumericsCompared, PairTimed, RoundTimed, SessionClosed, SessionStarted
-from tuner.store.records import BaselineRecord, ConfirmRecord, Finalist, Measured, MinimiseRecord
+from tuner.store.events import CandidateCompiled, PairsPlanned, PairTimed
+from tuner.store.records import BaselineRecord, ConfirmRecord, Measured, MinimiseRecord, OtherFunction
 
 __all__ = ["run_confirm"]
 
 _HLO_DIGITS = 16
+# Disturbed pairs that are timed again, in a whole run.
+_EXTRA_PAIRS = 3
+# Of the time, what is planned for: one pair in seven may have to be timed again.
+_PLANNED_SHARE = 6 / 7
+# Pairs after which the noise within and between them says how long the next ones should be.
+_FIRST_CHOICE = 3
 
 
 def run_confirm(run: Run, benches: Benches) -> ConfirmRecord:
@@ -42,11 +64,12 @@ def run_confirm(run: Run, benches: Benches) -> ConfirmRecord:
             best_ms=baseline.control_ms,
             pairs=0,
             alive_together=False,
+            objective=run.objective,
         )
     benches.close()  # the pairs need the device, and nothing may compile beside them
     finalists = [found.reduced]
     if found.runner_up is not None and found.runner_up.config != DEFAULT:
-        if _begun(run, found.runner_up.config) or _affordable_pairs(run, processes=3) >= LOOKS[0]:
+        if _begun(run, found.runner_up.config) or _affords(run, processes=3):
             finalists.append(found.runner_up)
         else:
             run.notice(f"no time to confirm a second finalist ({found.runner_up.config}) beside the first")
@@ -58,13 +81,16 @@ def _begun(run: Run, config: Config) -> bool:
     return any(isinstance(e, PairTimed) and e.config == config for e in run.events)
 
 
-def _affordable_pairs(run: Run, *, processes: int) -> int:
-    """Pairs of so many processes that what is left of the budget pays for, once the seal is paid."""
-    baseline = run.record("baseline", BaselineRecord)
-    costs = {"start_s": baseline.start_s, "compile_s": baseline.compile_s}
-    block_s = (baseline.steps_per_block + 1) * baseline.control_ms / 1e3
-    left_s = run.options.budget_s - run.budget.elapsed_s - seal_seconds(**costs)
-    return int(left_s / pair_seconds(run, processes, block_s=block_s, **costs))
+def _left_s(run: Run) -> float:
+    """Seconds left for pairs, once the seal is paid."""
+    cost = process_cost(run.record("baseline", BaselineRecord))
+    return run.options.budget_s - run.budget.elapsed_s - seal_seconds(run, cost)
+
+
+def _affords(run: Run, *, processes: int) -> bool:
+    """True if what is left pays for as many pairs of so many processes as the first look needs."""
+    cost = pair_cost(run, processes, process_cost(run.record("baseline", BaselineRecord)))
+    return LOOKS[0] * cost.seconds(USUAL_TURNS) <= _left_s(run)
 
 
 def _unconfirmed_verdict(run: Run) -> Verdict:
@@ -78,159 +104,197 @@ class _Confirmation:
 
     def __init__(self, run: Run, finalists: Sequence[Measured]) -> None:
         self.run = run
-        self.measured = {m.config: m for m in finalists}
-        self.alive = list(self.measured)
+        self.baseline = run.record("baseline", BaselineRecord)
+        self.configs = [m.config for m in finalists]
+        self.alive = list(self.configs)
         self.failures: dict[Config, Failure] = {}
-        self.pairs: dict[Config, list[PairTimed]] = {c: [] for c in self.measured}
+        # By number: a pair that is timed again takes the place of the disturbed one.
+        self.timed: dict[Config, dict[int, PairTimed]] = {c: {} for c in self.configs}
+        self.redone = 0
         for event in run.events:  # what an interrupted run has already confirmed
-            if isinstance(event, PairTimed) and event.config in self.pairs:
-                self.pairs[event.config].append(event)
-        self.together = run.room_for(1 + len(self.measured))
-        # How often to look is settled before the first pair, by what the budget pays for.
-        affordable = _affordable_pairs(run, processes=1 + len(self.measured))
-        self.looks = tuple(n for n in LOOKS if n <= max(LOOKS[0], affordable))
+            if isinstance(event, PairTimed) and event.config in self.timed:
+                self._take(event)
+        self.together = run.room_for(1 + len(self.configs))
+        self.cost = self.planned_cost = pair_cost(run, 1 + len(self.configs), process_cost(self.baseline))
+        self.spent_s: list[float] = []  # by the pairs of this invocation, less what their turns should have taken
+        planned = [e for e in run.events if isinstance(e, PairsPlanned)]
+        self.looks = planned[0].looks if planned else ()
+        self.turns = planned[-1].turns if planned else 0
+        if not planned:
+            self._plan()
+
+    @property
+    def pairs(self) -> dict[Config, list[PairTimed]]:
+        """The pairs that count, in order."""
+        return {c: [row[i] for i in sorted(row)] for c, row in self.timed.items()}
 
     def run_all(self) -> ConfirmRecord:
-        index = min((len(p) for p in self.pairs.values()), default=0)
+        index = min(len(row) for row in self.timed.values())
         state = self._state()
         while self.alive and index < self.looks[-1] and not (index >= self.looks[0] and state.done):
             self.run.status("confirm", "a fresh pair of processes", done=index, total=state.next_look or self.looks[0])
             self._pair(index)
             index += 1
             state = self._state()
-        verdicts = {c: state.verdicts.get(c.key, Verdict.UNCLEAR) for c in self.measured}
-        finalists = tuple(
-            self._finalist(c, state.estimates.get(c.key), verdicts[c])
-            for c in self.measured
-            if self.pairs[c] or c in self.failures
+            if index == _FIRST_CHOICE or (index in self.looks and not state.done):
+                self._choose_turns(index)
+        others: dict[Config, tuple[OtherFunction, ...]] = {}
+        while (record := self._judged()).chosen != DEFAULT and record.chosen not in others:
+            others[record.chosen] = self._others(record.chosen)
+        return told(record, others)
+
+    def _judged(self) -> ConfirmRecord:
+        return judged(
+            self.run,
+            self.pairs,
+            failures=self.failures,
+            looks=self.looks,
+            together=self.together,
+            redone=self.redone,
         )
-        return self._record(finalists)
+
+    def _others(self, config: Config) -> tuple[OtherFunction, ...]:
+        """The program's other functions under what would be emitted. A wrong result in one of them rules it out, unless
+        changed results are allowed."""
+        found = check_others(self.run, config)
+        wrong = wrong_other(found)
+        if wrong is not None and "numerics" not in self.run.options.allow:
+            self._charge(config, wrong)
+        return found
 
     def _state(self) -> ConfirmState:
-        gains = {c.key: [-p.log_ratio for p in pairs] for c, pairs in self.pairs.items() if c not in self.failures}
-        return confirm(gains, margin=self.run.margin, looks=self.looks)
+        return confirm(gains_of(self.pairs, self.failures), margin=self.run.margin, looks=self.looks)
 
-    def _record(self, finalists: tuple[Finalist, ...]) -> ConfirmRecord:
-        baseline = self.run.record("baseline", BaselineRecord)
-        good = [f for f in finalists if f.verdict is Verdict.FASTER]
-        # Ties go to fewer settings: a rival displaces a shorter config only if the same pairs show that it is faster.
-        good.sort(key=lambda f: (len(f.config), -f.estimate.gain))
-        best = good[0] if good else None
-        for rival in good[1:]:
-            if best is not None and self._faster_than(rival, best):
-                best = rival
-        shown = best or (finalists[0] if finalists else None)
-        return ConfirmRecord(
-            finalists=finalists,
-            chosen=best.config if best else DEFAULT,
-            verdict=Verdict.FASTER if best else self._no_gain(finalists),
-            estimate=shown.estimate if shown else None,
-            control_ms=shown.control_ms if shown else baseline.control_ms,
-            best_ms=(best.best_ms if best else shown.control_ms if shown else baseline.control_ms),
-            pairs=max((len(p) for p in self.pairs.values()), default=0),
-            alive_together=self.together,
+    def _take(self, event: PairTimed) -> None:
+        row = self.timed[event.config]
+        self.redone += event.index in row and event.config == self.configs[0]
+        row[event.index] = event
+
+    def _plan(self) -> None:
+        """Settle, before the first pair, how often to look; and with how many turns to begin."""
+        noise, process = self.baseline.noise, self.baseline.process_noise
+        plan = plan_pairs(
+            noise,
+            process,
+            cost=self.cost,
+            seconds=_PLANNED_SHARE * _left_s(self.run),
+            margin=self.run.margin,
+            finalists=len(self.configs),
         )
+        self.looks, self.turns = plan.looks, plan.turns
+        self._planned(noise, process)
 
-    def _no_gain(self, finalists: Sequence[Finalist]) -> Verdict:
-        """None is faster. `same` where that is certain: no finalist's interval reaches a gain of δ."""
-        excluded = [f.failure is None and f.estimate.high < self.run.margin for f in finalists]
-        return Verdict.SAME if excluded and all(excluded) else Verdict.UNCLEAR
+    def _choose_turns(self, done: int) -> None:
+        """How many turns the further pairs have: by the noise within and between the pairs so far, which tells nothing
+        of the gain, and by what the time that is left has room for, one pair more included that may have to be timed
+        again."""
+        found = levels_of(self.pairs)
+        remaining = self.looks[-1] - done
+        if found is None or remaining < 1:
+            return
+        process = process_sd_with(found, self.baseline.process_noise)
+        worth = turns_worth(found.round, process, cost=self.cost, margin=self.run.margin)
+        turns = turns_within(worth, self.cost.turns_in(_left_s(self.run) / (remaining + 1)))
+        if turns != self.turns:
+            self.turns = turns
+            self._planned(found.round, process)
 
-    def _faster_than(self, rival: Finalist, best: Finalist) -> bool:
-        """Two finalists that lived in the same pairs: the default between them cancels."""
-        gains = [b - r for r, b in zip(rival.log_ratios, best.log_ratios, strict=False)]
-        state = confirm({"rival": gains}, margin=self.run.margin, looks=self.looks)
-        return state.verdicts["rival"] is Verdict.FASTER
-
-    def _finalist(self, config: Config, estimate: Estimate | None, verdict: Verdict) -> Finalist:
-        pairs = self.pairs[config]
-        failure = self.failures.get(config)
-        unknown = Estimate(gain=0.0, se=math.inf, low=-math.inf, high=math.inf, n=len(pairs))
-        return Finalist(
-            config=config,
-            estimate=estimate or unknown,
-            verdict=Verdict.UNCLEAR if failure else verdict,
-            log_ratios=tuple(p.log_ratio for p in pairs),
-            best_ms=median(p.finalist_ms for p in pairs) if pairs else math.nan,
-            control_ms=median(p.control_ms for p in pairs) if pairs else math.nan,
-            failure=failure,
+    def _planned(self, round_sd: float, process_sd: float) -> None:
+        smallest = resolution(
+            round_sd,
+            process_sd,
+            rounds=self.turns,
+            pairs=self.looks[-1],
+            looks=self.looks,
+            finalists=len(self.configs),
+        )
+        self.run.emit(
+            PairsPlanned(
+                looks=self.looks, turns=self.turns, round_sd=round_sd, process_sd=process_sd, resolution=smallest
+            )
         )
 
     def _pair(self, index: int) -> None:
-        """One fresh process each for the default and every finalist, in random order.
+        """One pair that counts. A disturbed one is timed again where that is allowed and the time is there, whatever
+        it said; what is still disturbed then counts, marked."""
+        while self._clocked(index):
+            needed = 1 + max(0, self.looks[0] - index - 1)  # this pair again, and those up to the first look
+            if self.redone >= _EXTRA_PAIRS or needed * self.cost.seconds(self.turns) > _left_s(self.run):
+                return
+
+    def _clocked(self, index: int) -> bool:
+        """Time a pair, and take the cost of further ones from what it took; true if the machine disturbed it."""
+        began = self.run.budget.now()
+        disturbed = self._timed_disturbed(index)
+        self.spent_s.append(self.run.budget.now() - began - self.turns * self.planned_cost.turn_s)
+        self.cost = PairCost(setup_s=max(0.0, fmean(self.spent_s)), turn_s=self.planned_cost.turn_s)
+        return disturbed
+
+    def _timed_disturbed(self, index: int) -> bool:
+        """Time one fresh process each for the default and every finalist, in random order; true if the machine
+        disturbed it.
 
         They live together and alternate where the device has room, else each is timed alone.
         """
         arms = [DEFAULT, *self.alive]
         self.run.rng.shuffle(arms)
-        rows: dict[Config, list[float]] = {}
         prints: dict[Config, str] = {}
-        for group in [arms] if self.together else [[c] for c in arms]:
-            self._group({c: self._fresh(c, index) for c in group}, rows, prints, gate=index == 0)
-        for config in [c for c in self.alive if c not in self.failures]:
+        parts = [
+            self._group({c: self._fresh(c, index) for c in group}, prints, gate=index == 0)
+            for group in ([arms] if self.together else [[c] for c in arms])
+        ]
+        self.alive = [c for c in self.alive if c not in self.failures]
+        rows = {c: row for part in parts for c, row in part.rows.items()}
+        steps = {c: row for part in parts for c, row in part.steps.items()}
+        trouble = next((part.disturbed for part in parts if part.disturbed), "")
+        for config in self.alive:
+            pair = pair_of(rows[config], rows[DEFAULT], together=self.together)
             self.run.emit(
                 event := PairTimed(
                     index=index,
                     config=config,
-                    log_ratio=self._log_ratio(rows[config], rows[DEFAULT]),
+                    log_ratio=pair.log_ratio,
                     control_ms=1e3 * median(rows[DEFAULT]),
                     finalist_ms=1e3 * median(rows[config]),
                     fingerprint=prints[config],
                     alive_together=self.together,
+                    turns=pair.turns,
+                    spread=pair.spread,
+                    conditions=parts[-1].conditions,
+                    disturbed=trouble,
+                    control_fingerprint=prints[DEFAULT],
+                    steps={
+                        name: pair_of(
+                            *([part[name] for part in steps[c]] for c in (config, DEFAULT)), together=self.together
+                        ).log_ratio
+                        for name in self.run.objective.weights
+                    },
                 )
             )
-            self.pairs[config].append(event)
-        self.alive = [c for c in self.alive if c not in self.failures]
+            self._take(event)
+        return bool(trouble and self.alive)
 
-    def _log_ratio(self, finalist: list[float], default: list[float]) -> float:
-        """Paired by turn where both lived together, so that drift cancels; else of the medians."""
-        if self.together:
-            return median(math.log(a / b) for a, b in zip(finalist, default, strict=True))
-        return math.log(median(finalist) / median(default))
-
-    def _group(
-        self, sessions: dict[Config, Session], rows: dict[Config, list[float]], prints: dict[Config, str], *, gate: bool
-    ) -> None:
+    def _group(self, sessions: dict[Config, Session], prints: dict[Config, str], *, gate: bool) -> Watched[Config]:
         """Start, compile one after another, check, time in alternation, end."""
         try:
-            self._start(sessions)
+            start_all(self.run, sessions, charge=self._charge)
             prints |= self._compile(sessions)
             if gate:
                 self._gate(sessions)
-            rows |= self._alternate({c: s for c, s in sessions.items() if c not in self.failures})
+            return alternate(
+                self.run,
+                {c: s for c, s in sessions.items() if c not in self.failures},
+                stage="confirm",
+                form=self.baseline.form,
+                turns=self.turns,
+                charge=self._charge,
+            )
         finally:
-            for session in sessions.values():
-                ended = session.ended
-                session.close()
-                self.run.emit(SessionClosed(session=session.launch.log.stem, failure=ended))
+            end_all(self.run, sessions)
 
     def _fresh(self, config: Config, index: int) -> Session:
         name = f"confirm-{index}-{'default' if config == DEFAULT else config.key[:8]}"
         return self.run.factory(launch(self.run, name, role="confirm", config=config))
-
-    def _start(self, sessions: dict[Config, Session]) -> None:
-        """Start all at once: imports and state building overlap, and nothing is timed meanwhile."""
-        began = self.run.budget.now()
-        with ThreadPoolExecutor(len(sessions)) as pool:
-            started = {c: pool.submit(s.start) for c, s in sessions.items()}
-        took_s = self.run.budget.now() - began
-        for config, future in started.items():
-            try:
-                loaded = future.result()
-            except SessionEnded as ended:
-                self._charge(config, ended.failure)
-                continue
-            session = sessions[config]
-            self.run.emit(
-                SessionStarted(
-                    session=session.launch.log.stem,
-                    role="confirm",
-                    config=config,
-                    env=dict(session.launch.env),
-                    loaded=loaded,
-                    start_s=took_s / len(sessions),
-                )
-            )
 
     def _compile(self, sessions: dict[Config, Session]) -> dict[Config, str]:
         """Compile one after another; check that each compiles to what was measured in the session."""
@@ -256,6 +320,9 @@ class _Confirmation:
                     share_s=self.run.budget.now() - began,
                 )
             )
+            if config != DEFAULT and (failure := over_memory(self.run, config, result)):
+                self._charge(config, failure)
+                continue
             if config != DEFAULT and self.run.loaded.platform == "cpu":
                 self._check_lane(config, result)
         return prints
@@ -279,51 +346,18 @@ class _Confirmation:
 
     def _gate(self, sessions: dict[Config, Session]) -> None:
         """The numbers again, in the emitted form."""
-        baseline = self.run.record("baseline", BaselineRecord)
+        home = (sessions[DEFAULT], CONTROL) if DEFAULT in sessions else None
         for config, session in sessions.items():
             if config in self.failures or not self.run.folder.reference.exists():
                 continue
-            reply = session.numerics(CONTROL, steps=baseline.numerics_steps, reference=self.run.folder.reference)
-            if isinstance(reply, Failure):
-                self._charge(config, reply)
-                continue
-            passed, reason = judge(reply, baseline.tolerances)
-            self.run.emit(
-                NumericsCompared(
-                    session=session.launch.log.stem,
-                    config=config,
-                    purpose="gate",
-                    reply=reply,
-                    passed=passed,
-                    reason=reason,
-                )
-            )
-            if not passed and not (config != DEFAULT and "numerics" in self.run.options.allow):
-                self._charge(config, Failure(kind=FailureClass.WRONG_RESULT, phase="confirm", message=reason))
-
-    def _alternate(self, sessions: dict[Config, Session]) -> dict[Config, list[float]]:
-        """Seconds a step of each, one block an alternation; the order turns round every time."""
-        steps = self.run.record("baseline", BaselineRecord).steps_per_block
-        rows: dict[Config, list[float]] = {c: [] for c in sessions}
-        order = list(sessions)
-        for turn in range(ALTERNATIONS + WARM_UP):
-            for config in order if turn % 2 == 0 else reversed(order):
-                if config in self.failures:
-                    continue
-                try:
-                    entry = sessions[config].round([Arm(id=CONTROL, steps=steps)])[0]
-                except SessionEnded as ended:
-                    entry = ended.failure
-                if isinstance(entry, Failure):
-                    self._charge(config, entry)
-                    continue
-                self._logged(sessions[config], entry)
-                if turn >= WARM_UP:
-                    rows[config].append(entry.seconds / entry.steps)
-        return rows
-
-    def _logged(self, session: Session, block: Block) -> None:
-        self.run.emit(RoundTimed(session=session.launch.log.stem, stage="confirm", control=CONTROL, blocks=(block,)))
+            try:
+                failure = gated(self.run, session, CONTROL, config, home=home, phase="confirm")
+            except SessionEnded as ended:
+                failure = ended.failure
+            wrong = failure is not None and failure.kind is FailureClass.WRONG_RESULT
+            allowed = wrong and config != DEFAULT and "numerics" in self.run.options.allow
+            if failure is not None and not allowed:
+                self._charge(config, failure)
 
     def _charge(self, config: Config, failure: Failure) -> None:
         """A finalist that fails is out; a default that fails in a fresh process ends the run."""

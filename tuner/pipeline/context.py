@@ -9,11 +9,12 @@ import msgspec
 import numpy as np
 
 from tuner.knobs import DEFAULT, Config, Facts, Knob, SearchSpace
-from tuner.machine import Conditions, Device, Host
+from tuner.machine import Device, Host, Sampler, calm
+from tuner.measure import Objective
 from tuner.pipeline.budget import Budget
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.workload_file import WorkloadFile
-from tuner.protocol.messages import Loaded
+from tuner.protocol.messages import Block, Loaded
 from tuner.report.listener import Listener, Status
 from tuner.session import Deadlines, SessionFactory
 from tuner.store.events import (
@@ -60,7 +61,7 @@ class Run:
         study: StudyMirror,
         listener: Listener,
         factory: SessionFactory,
-        conditions: Conditions | None,
+        conditions: Sampler | None,
         clock: Callable[[], float],
     ) -> None:
         self.options = options
@@ -82,8 +83,10 @@ class Run:
         self.events: list[AnyEvent] = []
         self.records: dict[str, StageRecord] = {}
         self.trials: dict[Config, TrialFinished] = {}
+        self.peaks: dict[Config, int | None] = {}
+        self.work: dict[str, float] = {}
         self.sessions_started = 0
-        self.calm: dict[str, float] = {}
+        self._baseline_readings: list[dict[str, float]] = []
         self._clock = clock
         self.budget = Budget(options.budget_s, clock=clock)
 
@@ -108,12 +111,15 @@ class Run:
                 self.space = msgspec.structs.replace(self.space, knobs=live + rest)
         elif isinstance(event, EffectHidden):
             self.space = self.space.unshown(event.config.names)
+        elif isinstance(event, CandidateCompiled):
+            self.peaks[event.config] = event.compiled.peak_bytes
         elif isinstance(event, TrialFinished):
             self.trials[event.config] = event
         elif isinstance(event, SessionStarted):
             self.sessions_started += 1
-        elif isinstance(event, RoundTimed) and event.stage == "baseline" and event.conditions and not self.calm:
-            self.calm = event.conditions
+            self.work[event.session] = event.loaded.work or 1.0
+        elif isinstance(event, RoundTimed) and event.stage == "baseline" and event.conditions:
+            self._baseline_readings.append(event.conditions)
 
     def notice(self, text: str) -> None:
         """Tell the user something, once."""
@@ -173,6 +179,15 @@ class Run:
             self.budget.skip(stage)
 
     @property
+    def calm(self) -> dict[str, float]:
+        """What is usual here: the readings that the baseline's rounds had most of; {} before it."""
+        return calm(self._baseline_readings)
+
+    def sample(self) -> dict[str, float]:
+        """The machine's readings at this moment; {} where nothing samples it."""
+        return self.conditions.sample() if self.conditions else {}
+
+    @property
     def loaded(self) -> Loaded:
         """What the home session found when it first started."""
         return next(e.loaded for e in self.events if isinstance(e, SessionStarted))
@@ -199,7 +214,7 @@ class Run:
             elif isinstance(event, CandidateCompiled) and event.config == DEFAULT:
                 limits = limits.with_control(compile_s=event.compiled.lower_s + event.compiled.compile_s)
         if "baseline" in self.records:
-            limits = limits.with_control(step_s=self.record("baseline", BaselineRecord).control_ms / 1e3)
+            limits = limits.with_control(step_s=self.record("baseline", BaselineRecord).step_s)
         return limits
 
     def room_for(self, sessions: int) -> bool:
@@ -212,6 +227,15 @@ class Run:
         return (
             sessions * (max(step, loaded.input_bytes) + loaded.input_bytes + 2**30) < 0.9 * loaded.device_memory_bytes
         )
+
+    @property
+    def objective(self) -> Objective:
+        """What is made small."""
+        return Objective(name=self.options.objective, weights=self.loaded.weights)
+
+    def value_s(self, session: str, block: Block) -> float:
+        """The objective's value for a block of this session."""
+        return self.objective.value_s(block, work=self.work[session])
 
     @property
     def margin(self) -> float:

@@ -12,7 +12,7 @@ import msgspec
 
 from tuner.errors import SessionEnded
 from tuner.knobs import Config, fingerprint, forbidden, split
-from tuner.measure import Estimate, combine, estimate, race
+from tuner.measure import Estimate, combine, estimate, race, tie_break
 from tuner.pipeline.bench import CONTROL, Bench, Benches
 from tuner.pipeline.context import Run
 from tuner.protocol.failure import Failure
@@ -70,14 +70,14 @@ def evaluate(
     return [run.trials[c] for c in wanted if c in run.trials]
 
 
-def measured(trials: Iterable[TrialFinished]) -> list[Measured]:
-    """The trials that have an estimate, best first."""
+def measured(run: Run, trials: Iterable[TrialFinished]) -> list[Measured]:
+    """The trials that have an estimate, best first; of those that tie (they share their samples), see `tie_break`."""
     found = [
         Measured(config=t.config, estimate=t.estimate, fingerprint=t.fingerprint, trial=t.number, label=t.label)
         for t in trials
         if t.estimate is not None
     ]
-    return sorted(found, key=lambda m: -m.estimate.gain)
+    return sorted(found, key=lambda m: (-m.estimate.gain, *tie_break(len(m.config), run.peaks.get(m.config))))
 
 
 def time_arms(
@@ -88,7 +88,7 @@ def time_arms(
     Returns each handle's gains over this session's control, a value a round (NaN where it was not timed), and the
     failures. Rounds are aligned between handles, so that differences of two arms can be paired.
     """
-    steps = run.record("baseline", BaselineRecord).steps_per_block
+    form = run.record("baseline", BaselineRecord).form
     gains: dict[str, list[float]] = {h: [] for h in arms}
     failures: dict[str, Failure] = {}
     alive = [h for h in arms if h not in (CONTROL, plan.keep)]
@@ -100,7 +100,7 @@ def time_arms(
     while alive and rounds < plan.max_rounds:
         if rounds >= plan.min_rounds and run.budget.now() - began > plan.seconds:
             break
-        result, failed = bench.round(plan.stage, [*alive, *pinned], steps=steps)
+        result, failed = bench.round(plan.stage, [*alive, *pinned], form)
         failures |= failed
         rounds += 1
         for handle, row in gains.items():
@@ -129,12 +129,12 @@ def guard_round(run: Run, bench: Bench, configs: Sequence[Config], stage: str) -
     baseline = run.record("baseline", BaselineRecord)
     run.status(stage, f"guard round over {len(configs)} inert candidates")
     handles = {bench.handle(c): c for c in configs}
-    first, failed = bench.round(stage, list(handles), steps=baseline.steps_per_block)
+    first, failed = bench.round(stage, list(handles), baseline.form)
     limit = max(3 * baseline.noise, run.margin)
     suspects = [h for h, gain in first.items() if abs(gain) > limit] + list(failed)
     gains: dict[str, list[float]] = {h: [] for h in suspects}
     for _ in range(_GUARD_ROUNDS if suspects else 0):
-        result, _ = bench.round(stage, suspects, steps=baseline.steps_per_block)
+        result, _ = bench.round(stage, suspects, baseline.form)
         for handle, gain in result.items():
             gains[handle].append(gain)
     clear = [h for h, row in gains.items() if h in failed or _deviates(row, run.margin)]

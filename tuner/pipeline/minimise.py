@@ -13,7 +13,7 @@ import msgspec
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
-from tuner.measure import Estimate, allowed_loss, combine, difference, estimate, smallest_not_inferior
+from tuner.measure import Estimate, allowed_loss, combine, difference, estimate, smallest_not_inferior, tie_break
 from tuner.pipeline.bench import Bench, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import MIN_ROUNDS, Plan, evaluate, time_arms
@@ -56,11 +56,11 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
         subsets = [Config(s) for n in range(1, len(core)) for s in itertools.combinations(core.settings, n)]
         losses = _against(run, benches, whole, subsets, seconds / 2)
         effects = _lost(whole, {n: losses[c] for n in whole.names if (c := whole.drop(n)) in losses})
-        reduced, resolved = smallest_not_inferior(losses, full=core, allowed=allowed)
+        reduced, resolved = smallest_not_inferior(losses, full=core, allowed=allowed, peaks=run.peaks)
         if not resolved:
             reduced = min(
                 (c for c, loss in losses.items() if _plausible(loss, allowed)),
-                key=lambda c: (len(c), -losses[c].gain),
+                key=lambda c: (*tie_break(len(c), run.peaks.get(c)), -losses[c].gain),
                 default=core,
             )
         for name in sorted(core.names - reduced.names):
@@ -88,7 +88,11 @@ def _without_the_least(
         rests.append(Config(tuple(s for s in rests[-1].settings if s in config.settings)))
     losses = _against(run, benches, whole, [c for c in rests[2:] if c != DEFAULT], seconds / 2)
     losses |= {c: alone[c] for c in rests[1:2]}
-    rest = min((c for c in losses if _plausible(losses[c], allowed)), key=len, default=whole)
+    rest = min(
+        (c for c in losses if _plausible(losses[c], allowed)),
+        key=lambda c: tie_break(len(c), run.peaks.get(c)),
+        default=whole,
+    )
     for name in sorted(whole.names - rest.names):
         dropped[name] = f"without all of these the gain changes by {_percent(losses[rest])}"
     return rest
@@ -126,10 +130,9 @@ def _all_subsets(run: Run, benches: Benches, core: Config, seconds: float) -> bo
         return True
     bench = benches.at(split(core, run.space)[0])
     members = 2 ** len(core)
-    block_s = (baseline.steps_per_block + 1) * baseline.control_ms / 1e3
     # Candidates compiled side by side hold each other up: half the threads' worth is what was seen.
     compile_s = baseline.compile_s * members / max(1, bench.threads / 2)
-    timed_s = MIN_ROUNDS * (members + math.sqrt(members)) * block_s
+    timed_s = MIN_ROUNDS * (members + math.sqrt(members)) * baseline.block_s
     return len(core) <= _ALL_SUBSETS and compile_s + timed_s <= seconds
 
 

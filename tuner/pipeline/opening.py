@@ -13,6 +13,7 @@ from tuner.machine import (
     Conditions,
     Device,
     DeviceLock,
+    Sampler,
     device_names,
     inherited,
     open_devices,
@@ -20,6 +21,7 @@ from tuner.machine import (
     read_interpreter,
     relevant,
 )
+from tuner.measure import OBJECTIVES
 from tuner.pipeline import workload_file
 from tuner.pipeline.context import Run
 from tuner.pipeline.options import RunOptions
@@ -40,6 +42,7 @@ def opened(
     *,
     listener: Listener,
     factory: SessionFactory | None,
+    conditions: Sampler | None = None,
     clock: Callable[[], float],
 ) -> Iterator[Run]:
     """The run that `options` means, new or gone on with, for as long as the block lasts.
@@ -47,6 +50,7 @@ def opened(
     Everything that can be wrong with what the user wrote is found here, before a worker starts. Raises UsageError and
     its kinds, StoreError, DeviceBusy.
     """
+    _check(options)
     file = workload_file.inspect(options.workload)
     env = inherited()
     check_flags(env.get(XLA_FLAGS, ""), where="inherited XLA_FLAGS")
@@ -91,7 +95,7 @@ def opened(
             study=study,
             listener=listener,
             factory=factory or (lambda launch: LocalSession(launch, environ=env, deadlines=lambda: run.deadlines)),
-            conditions=Conditions(reader) if factory is None else None,
+            conditions=conditions or (Conditions(reader) if factory is None else None),
             clock=clock,
         )
         if not log.events:
@@ -115,6 +119,19 @@ def opened(
         yield run
 
 
+def _check(options: RunOptions) -> None:
+    """What the types of the options don't say."""
+    if options.objective not in OBJECTIVES:
+        raise UsageError(
+            f"unknown objective {options.objective!r}; there are {', '.join(OBJECTIVES)}", where="--objective"
+        )
+    limit = options.max_memory
+    if limit is not None and not (limit > 0 and (isinstance(limit, int) or limit <= 1)):
+        raise UsageError(
+            f"{limit!r} is neither a positive number of bytes nor a share from 0 to 1", where="--max-memory"
+        )
+
+
 def _platform(options: RunOptions, devices: tuple[Device, ...]) -> str:
     """The platform whose spaces are the default: what was asked for, else gpu where there is one."""
     return options.platform or ("gpu" if devices else "cpu")
@@ -132,6 +149,8 @@ def _meaning(options: RunOptions) -> dict[str, str]:
         "allow": " ".join(sorted(options.allow)),
         "override": " ".join(sorted(options.override)),
         "seed": str(options.seed),
+        "objective": options.objective,
+        "max_memory": "" if options.max_memory is None else repr(options.max_memory),
     }
 
 

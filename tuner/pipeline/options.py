@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from tuner.measure.objective import ObjectiveName
+
 __all__ = ["RunOptions"]
 
 
@@ -17,7 +19,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     most so many trials in the search stage. `min_gain`: the margin δ as a fraction (0.005 is 0.5 %). `hold`: knobs
     fixed for the whole run, the default included (`--knob NAME=VALUE`). `allow`: {"numerics"} admits and labels
     settings that change results. `override`: inherited variables that knobs may change all the same. `store`: a
-    folder or a database URL. `seed` orders rounds and seeds the sampler.
+    folder or a database URL. `seed` orders rounds and seeds the sampler. `objective`: what is made small, see
+    `tuner.measure.objective`. `max_memory`: most that a step may need at its peak, in bytes if it is an int, else as a
+    share of the device's memory; None: no limit.
     """
 
     workload: Path
@@ -35,4 +39,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ".tuner"
     fresh: bool = False
     seed: int = 0
+    objective: ObjectiveName = "mean"
+    max_memory: int | float | None = None
     command: tuple[str, ...] = ()

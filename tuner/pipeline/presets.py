@@ -19,7 +19,7 @@ def run_presets(run: Run, benches: Benches) -> PresetsRecord:
     labels = _presets(run) | _known(run)
     plan = Plan(stage="presets", seconds=run.budget.share_s("presets"), half_width=run.margin / 2, guard=True)
     trials = evaluate(run, benches, labels, plan, labels=labels)
-    return PresetsRecord(measured=tuple(measured(trials)))
+    return PresetsRecord(measured=tuple(measured(run, trials)))
 
 
 def _presets(run: Run) -> dict[Config, str]:
@@ -41,7 +41,7 @@ def _known(run: Run) -> dict[Config, str]:
     program = run.record("baseline", BaselineRecord).program
     environment = run.record("probe", ProbeRecord).environment
     try:
-        found = run.index.best_for(program, environment.key)
+        found = run.index.best_for(program, environment.key, objective=run.options.objective)
     except StoreError as error:
         run.notice(f"earlier results could not be looked up: {error.what}")
         return {}

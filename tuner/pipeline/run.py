@@ -12,6 +12,7 @@ import msgspec
 
 from tuner.errors import Interrupted
 from tuner.knobs import Knob, KnobStatus
+from tuner.machine import Sampler
 from tuner.measure import Verdict
 from tuner.pipeline.baseline import run_baseline
 from tuner.pipeline.bench import Benches
@@ -66,14 +67,16 @@ def tune(
     *,
     listener: Listener | None = None,
     factory: SessionFactory | None = None,
+    conditions: Sampler | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Run the pipeline, or what an earlier run of the same identity left of it.
 
-    `factory` makes sessions (None: real workers), `clock` is the run's time in seconds; both are the seam for fakes and
-    replays. Raises TunerError and its subclasses; `Interrupted` on Ctrl-C, after everything was closed.
+    `factory` makes sessions (None: real workers), `conditions` samples the machine (None: this one, where workers are
+    real), `clock` is the run's time in seconds: the seam for fakes and replays. Raises TunerError and its subclasses;
+    `Interrupted` on Ctrl-C, after everything was closed.
     """
-    with opened(options, listener=listener or Silent(), factory=factory, clock=clock) as run:
+    with opened(options, listener=listener or Silent(), factory=factory, conditions=conditions, clock=clock) as run:
         benches = Benches(run)
         stage = ""
         try:
@@ -139,7 +142,11 @@ def list_knobs(
         if workload.is_dir():
             workload = Path(folder) / "any_step.py"
             workload.write_text(_ANY_STEP)
-        alone = msgspec.structs.replace(options, workload=workload, store=str(Path(folder) / "store"), fresh=True)
+        store = str(Path(folder) / "store")
+        # Nothing is timed: what is to be made small, and within which memory, doesn't matter here.
+        alone = msgspec.structs.replace(
+            options, workload=workload, store=store, fresh=True, objective="mean", max_memory=None
+        )
         with opened(alone, listener=listener or Silent(), factory=factory, clock=time.monotonic) as run:
             benches = Benches(run)
             try:

@@ -16,6 +16,8 @@ __all__ = ["run_screen"]
 
 # A value that alone costs more than this is not worth combining (log scale).
 _HOPELESS = 0.05
+# What a knob's status is called that leaves for such a failure; "failed" for the others.
+_STATUSES = {FailureClass.WRONG_RESULT: "wrong", FailureClass.OVER_MEMORY: "over_memory"}
 # How many are compiled before the clock is looked at again, where compiling is dear.
 _CHUNK = 12
 
@@ -54,7 +56,7 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
             )
             for name in dict.fromkeys(n for c in postponed for n in c.names)
         ]
-    return ScreenRecord(flips=tuple(measured(trials)), live=live, left=tuple(left))
+    return ScreenRecord(flips=tuple(measured(run, trials)), live=live, left=tuple(left))
 
 
 def _flips(knob: Knob) -> list[Config]:
@@ -77,8 +79,7 @@ def _chunks(run: Run, configs: Sequence[Config], share_s: float, *, threads: int
 def _session_s(run: Run) -> float:
     """What one more session costs: its start, its control's compile, its offset."""
     baseline = run.record("baseline", BaselineRecord)
-    block_s = (baseline.steps_per_block + 1) * baseline.control_ms / 1e3
-    return baseline.start_s + baseline.compile_s + 28 * block_s
+    return baseline.start_s + baseline.compile_s + 28 * baseline.block_s
 
 
 def _affordable(run: Run, left_s: float) -> bool:
@@ -121,8 +122,8 @@ def _sort_out(
 
 def _why_it_leaves(trial: TrialFinished, control: TrialFinished, programs: Mapping[str, str]) -> tuple[str, str] | None:
     if trial.failure is not None:
-        wrong = trial.failure.kind is FailureClass.WRONG_RESULT
-        return ("wrong" if wrong else "failed", f"{trial.failure.kind}: {trial.failure.message}")
+        status = _STATUSES.get(trial.failure.kind, "failed")
+        return (status, f"{trial.failure.kind}: {trial.failure.message}")
     if trial.fingerprint == control.fingerprint:
         return ("inert", "compiles to the control's program, and a guard round saw no difference")
     if trial.fingerprint in programs:

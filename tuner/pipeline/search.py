@@ -34,7 +34,8 @@ def run_search(run: Run, benches: Benches) -> SearchRecord:
         batches = _enumerate(run, knobs) if enumerated else _suggest(run, knobs)
         _search(run, benches, batches)
     trials = [t for t in run.trials.values() if t.estimate is not None]
-    return SearchRecord(best=tuple(measured(trials)[:_KEEP]), trials=len(run.trials) - before, enumerated=enumerated)
+    best = tuple(measured(run, trials)[:_KEEP])
+    return SearchRecord(best=best, trials=len(run.trials) - before, enumerated=enumerated)
 
 
 def _search(run: Run, benches: Benches, batches: Iterator[list[Config]]) -> None:

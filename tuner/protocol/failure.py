@@ -15,6 +15,7 @@ class FailureClass(StrEnum):
     BAD_VALUE = "bad_value"  # the option exists, the value does not fit its type
     COMPILE = "compile"  # the compiler raised
     OUT_OF_MEMORY = "out_of_memory"  # device memory (RESOURCE_EXHAUSTED)
+    OVER_MEMORY = "over_memory"  # needs more device memory than --max-memory allows; never run
     HOST_OUT_OF_MEMORY = "host_out_of_memory"  # killed by the kernel, or MemoryError
     RUNTIME = "runtime"  # the step raised
     CRASH = "crash"  # died by a signal (SIGABRT, SIGSEGV, …)

@@ -77,6 +77,8 @@ class Loaded:
     `xla_flags`: text at device initialisation; `xla_flags_after`: text once the workload was imported and built.
     `carried`: for each input leaf that is threaded, "input path <- output path".
     `pgle_collectives` is left to the compile reply. `devices`: one string each, e.g. "NVIDIA H100 80GB HBM3".
+    `others`: names of the program's other jitted functions that can be checked.
+    `weights`: of a workload of several steps, how often a unit of work runs each; empty for one step.
     """
 
     source: Literal["build", "script"]
@@ -101,6 +103,8 @@ class Loaded:
     init_s: float
     build_s: float
     notices: tuple[str, ...] = ()
+    weights: dict[str, float] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +145,12 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compile:
-    """Compile the variants, `threads` at once; each is then ready to be timed under its id."""
+    """Compile the variants, `threads` at once; each is then ready to be timed under its id. `function`, here and in
+    other requests: one of `Loaded.others` in place of the step; each has handles of its own."""
 
     variants: tuple[Variant, ...]
     threads: int = 1
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +180,16 @@ class CompileReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A candidate to be timed for `steps` consecutive steps (after one discarded step)."""
+    """A candidate to be timed for `steps` consecutive steps, after `warm_up` discarded ones.
+
+    `quantile`: time each step by itself, to its last output, and tell this quantile of the times (0.99). Of several
+    steps each runs `steps` times then; otherwise the one with the largest weight does, the others in proportion.
+    """
 
     id: str
     steps: int
+    warm_up: int = 1
+    quantile: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,16 +198,28 @@ class Round:
 
     arms: tuple[Arm, ...]
     reset: bool = True
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """`steps` steps took `seconds`, until every output leaf was ready; `first_s` is the discarded step before them."""
+    """`steps` steps took `seconds`, until every output leaf was ready; `first_s`: the discarded ones before them.
+
+    `value_s`: what was asked for where that isn't seconds / steps: the quantile of the steps' times, or, over several
+    steps, the sum of their times by weight. `parts`: each step's own time (or quantile) where there are several.
+    """
 
     id: str
     steps: int
     seconds: float
     first_s: float
+    value_s: float | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def step_s(self) -> float:
+        """What the block says of a step: its mean time, the quantile, or the weighted sum."""
+        return self.seconds / self.steps if self.value_s is None else self.value_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,14 +234,19 @@ class Numerics:
     """Run `id` from the initial state for 1 and for `steps` steps and compare with (or become) the reference.
 
     `reference`: file of the reference outputs. `save`: write them instead of comparing.
-    `nudge`: move every floating input leaf by one unit in the last place first (null set).
+    `nudge`: 0, or which random draw moves every floating input leaf by a rounding error first (null set), by
+    `nudge_size` times as much. `precise`: the reference is (to be) computed in a wider floating dtype: `save` then runs
+    the step's own trace in float64, or in float32 with the highest matmul precision, whatever was compiled as `id`.
     """
 
     id: str = field(metadata=_HANDLE)
     steps: int
     reference: str
     save: bool = False
-    nudge: bool = False
+    nudge: int = 0
+    nudge_size: float = 1.0
+    precise: bool = False
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +257,11 @@ class LeafStats:
     slices with norm below the leaf's RMS slice norm measured against that. `masks_equal`: NaN, +inf and -inf sit at
     the same places. Both numbers are 0.0 for equal integer leaves; for unequal ones `l2` is the share that differs.
     `shape`: the leaf's, () for a scalar and where it wasn't told.
+
+    Of a leaf that takes an input's place, after the last step (else None, False): `travel`: how far the reference moved
+    from where it began, ‖r − s‖ / ‖r‖. `moved_l2`, `moved_slope`: as `l2` and `slope`, with r − s in place of r.
+    `still`: the candidate is its input bit for bit, while the reference is not. Where a nudge displaced an input, its
+    displacement is taken off the output before anything is compared.
     """
 
     path: str
@@ -238,15 +272,21 @@ class LeafStats:
     slope: float
     masks_equal: bool
     shape: tuple[int, ...] = ()
+    travel: float | None = None
+    moved_l2: float | None = None
+    moved_slope: float | None = None
+    still: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericsReply:
-    """`check`: what the workload's own ``check(reference, candidate)`` said, None without one."""
+    """`check`: what the workload's own ``check(reference, candidate)`` said, None without one and for a precise
+    reference, of which `precision` names the dtype that it was computed in ("" for the control's own outputs)."""
 
     leaves: tuple[LeafStats, ...]
     check: bool | None = None
     check_message: str = ""
+    precision: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

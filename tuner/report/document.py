@@ -12,8 +12,10 @@ import msgspec
 from tuner.knobs.config import DEFAULT
 from tuner.measure.types import Estimate, Verdict
 from tuner.report.headline import headline, next_step
+from tuner.report.noise import levels
 from tuner.report.view import RunView
 from tuner.report.wording import clean, interval, speedup
+from tuner.store.records import OtherFunction
 
 __all__ = ["FILES", "KNOBS", "RunDocument", "document", "interval_json", "plain", "speedup_json"]
 
@@ -33,14 +35,30 @@ class EnvironmentPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class EffectPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The speed-up lost when only this setting is left out, with its interval."""
+    """The speed-up lost when only this setting is left out, or that of one step alone, with its interval."""
 
     ratio: float | None
     interval: Interval
 
 
+class OtherPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another function of the program under a finalist's settings. `same`: its numbers are the default's, null if that
+    wasn't found out; `reason` says more. `failure`: the class, if it fails under the settings."""
+
+    name: str
+    same: bool | None
+    reason: str
+    speedup: float | None
+    speedup_ci: Interval
+    peak_bytes: int | None
+    default_peak_bytes: int | None
+    failure: str | None
+
+
 class FinalistPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A config put to the proof. `ratios`: the speed-up in each pair of fresh processes."""
+    """A config put to the proof. `ratios`: the speed-up in each pair of fresh processes. `steps`: of a workload of
+    several steps, each one's own speed-up, by its name. `others`: the program's other functions, where this config was
+    about to be emitted."""
 
     settings: dict[str, str]
     verdict: Verdict
@@ -48,6 +66,50 @@ class FinalistPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     speedup_ci: Interval
     ratios: list[float | None]
     failure: str | None
+    steps: dict[str, EffectPart] = {}
+    others: list[OtherPart] = []
+
+
+class NoisePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Standard deviations of log time, level by level: of one step timed by itself, of one round's ratio to the control
+    in one process, of one turn's ratio in a pair of fresh processes, and between such pairs beyond what their turns
+    explain. `assumed`: what the plan took the last for. `drift`: change of the control's log time over the baseline.
+    `rounds`, `disturbed`: all that were timed, and those among them that the machine disturbed; `pairs_redone`,
+    `pairs_disturbed`: the same of pairs. `unstable`: what was seen of an unstable machine, "" for nothing.
+    """
+
+    step: float | None = None
+    round: float | None = None
+    turn: float | None = None
+    process: float | None = None
+    assumed: float | None = None
+    drift: float | None = None
+    rounds: int = 0
+    disturbed: int = 0
+    pairs_redone: int = 0
+    pairs_disturbed: int = 0
+    unstable: str = ""
+
+
+class DrawsPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What fresh processes made of one config: ms in each, how many different programs, spread of log times."""
+
+    settings: dict[str, str]
+    ms: list[float]
+    programs: int
+    spread: float
+
+
+class SealedPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The gain of the one executable that was sealed, over defaults compiled afresh; null if it wasn't measured by
+    itself, for the reason in `note`. `draws_ms`: the compiles that it is the best of."""
+
+    speedup: float | None = None
+    speedup_ci: Interval = None
+    ms: float | None = None
+    pairs: int = 0
+    note: str = ""
+    draws_ms: list[float] = []
 
 
 class CandidatesPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,10 +177,14 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `options`: those that change what a run means; `inherited`: variables of its environment that bear on speed.
     `verdict`: faster | same | unclear, null before there is one. `speedup`, `speedup_ci`: the best finalist
-    against the defaults, in fresh processes. `control_ms`, `best_ms`: a step with the defaults, and with that finalist.
+    against the defaults, in fresh processes. `control_ms`, `best_ms`: the objective's value with the defaults, and with
+    that finalist, in milliseconds of what `per` says ("a step", "a step at p99", "a unit of work"). `weights`: of a
+    workload of several steps, how often a unit of work runs each.
     `settings`: what to set, name → value as emitted; empty means the defaults. `effects`: name → what that setting does
-    by itself. `resolution`: the smallest gain that the budget could resolve, as a fraction. `stages`: name → seconds,
-    for stages that ended. `emitted`: the environment that the bundle sets. A number that could not be computed is null.
+    by itself. `resolution`: the smallest gain that the budget could resolve by the plan, as a fraction; `resolved`:
+    the one that the pairs could. `sealed`: the other claim, null without a bundle that holds a gain. `stages`: name →
+    seconds, for stages that ended. `emitted`: the environment that the bundle sets. A number that could not be computed
+    is null.
     """
 
     schema: Literal["tuner/run/1"] = "tuner/run/1"
@@ -135,6 +201,9 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     verdict: Verdict | None
     speedup: float | None
     speedup_ci: Interval
+    objective: str = "mean"
+    per: str = "a step"
+    weights: dict[str, float] = {}
     control_ms: float | None
     best_ms: float | None
     pairs: int
@@ -143,6 +212,10 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     emitted: dict[str, str]
     finalists: list[FinalistPart]
     resolution: float | None
+    resolved: float | None = None
+    noise: NoisePart = NoisePart()
+    draws: list[DrawsPart] = []
+    sealed: SealedPart | None = None
     counts: CountsPart
     left: list[LeftPart]
     failures: list[FailurePart]
@@ -175,6 +248,9 @@ def document(view: RunView, files: Mapping[str, str] | None = None) -> dict[str,
         verdict=confirm.verdict if confirm else None,
         speedup=speedup_json(estimate),
         speedup_ci=interval_json(estimate),
+        objective=view.objective.name,
+        per=view.objective.per,
+        weights=view.objective.weights,
         control_ms=_step_ms(confirm.control_ms if confirm else None) or baseline_ms,
         best_ms=_step_ms(confirm.best_ms if confirm else None),
         pairs=confirm.pairs if confirm else 0,
@@ -186,6 +262,13 @@ def document(view: RunView, files: Mapping[str, str] | None = None) -> dict[str,
         emitted=view.seal.environment if view.seal else {},
         finalists=_finalists(view),
         resolution=_finite(view.baseline.resolution) if view.baseline else None,
+        resolved=_finite(confirm.resolution) if confirm else None,
+        noise=_noise(view),
+        draws=[
+            DrawsPart(settings=d.config.as_dict(), ms=list(d.ms), programs=d.programs, spread=d.spread)
+            for d in (confirm.draws if confirm else ())
+        ],
+        sealed=_sealed(view),
         counts=_counts(view),
         left=[
             LeftPart(name=s.name, status=s.status, reason=s.reason, values=list(s.values))
@@ -229,7 +312,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _step_ms(value: float | None) -> float | None:
-    """A step time; zero, a negative one or one that isn't finite was never measured."""
+    """A value of the objective; zero, a negative one or one that isn't finite was never measured."""
     return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
@@ -257,9 +340,52 @@ def _finalists(view: RunView) -> list[FinalistPart]:
             speedup_ci=interval_json(finalist.estimate),
             ratios=[_finite(speedup(-value)) for value in finalist.log_ratios],
             failure=finalist.failure.kind.value if finalist.failure else None,
+            steps={n: EffectPart(ratio=speedup_json(e), interval=interval_json(e)) for n, e in finalist.steps.items()},
+            others=[_other(other) for other in finalist.others],
         )
         for finalist in (view.confirm.finalists if view.confirm else ())
     ]
+
+
+def _other(other: OtherFunction) -> OtherPart:
+    return OtherPart(
+        name=other.name,
+        same=other.passed,
+        reason=clean(other.reason or (other.failure.message if other.failure else "")),
+        speedup=speedup_json(other.gain),
+        speedup_ci=interval_json(other.gain),
+        peak_bytes=other.peak_bytes,
+        default_peak_bytes=other.default_peak_bytes,
+        failure=other.failure.kind.value if other.failure else None,
+    )
+
+
+def _noise(view: RunView) -> NoisePart:
+    confirm, baseline = view.confirm, view.baseline
+    return NoisePart(
+        **levels(view),
+        assumed=baseline.process_noise if baseline else None,
+        drift=_finite(baseline.drift) if baseline else None,
+        rounds=view.rounds,
+        disturbed=sum(view.disturbed.values()),
+        pairs_redone=confirm.redone if confirm else 0,
+        pairs_disturbed=confirm.disturbed if confirm else 0,
+        unstable=confirm.unstable if confirm else "",
+    )
+
+
+def _sealed(view: RunView) -> SealedPart | None:
+    seal = view.seal
+    if seal is None or view.confirm is None or view.confirm.verdict is not Verdict.FASTER:
+        return None
+    return SealedPart(
+        speedup=speedup_json(seal.sealed),
+        speedup_ci=interval_json(seal.sealed),
+        ms=_step_ms(seal.sealed_ms),
+        pairs=seal.sealed_pairs,
+        note=seal.sealed_note,
+        draws_ms=list(seal.draws_ms),
+    )
 
 
 def _counts(view: RunView) -> CountsPart:

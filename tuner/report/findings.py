@@ -7,7 +7,7 @@ from collections import Counter
 from tuner.knobs.config import DEFAULT
 from tuner.measure.types import Verdict
 from tuner.report.view import gone
-from tuner.report.wording import change_ms, count, duration, milliseconds, percent, ratio, settings
+from tuner.report.wording import change, count, duration, percent, ratio, settings, value
 from tuner.store.records import (
     BaselineRecord,
     ConfirmRecord,
@@ -33,7 +33,7 @@ def finding(record: StageRecord) -> str:
         case BaselineRecord():
             skipped = f"; no room in it for {', '.join(record.skipped)}" if record.skipped else ""
             return (
-                f"{milliseconds(record.control_ms)} a step, noise {percent(record.noise)} a round, "
+                f"{value(record.control_ms, record.objective)}, noise {percent(record.noise)} a round, "
                 f"smallest gain this budget can resolve {percent(record.resolution)}{skipped}"
             )
         case PresetsRecord():
@@ -92,10 +92,11 @@ def _minimise(record: MinimiseRecord) -> str:
 def _confirm(record: ConfirmRecord) -> str:
     if not record.finalists:
         return "nothing to confirm"
+    unstable = f"; {record.unstable}" if record.unstable else ""
     how = "alive together" if record.alive_together else "one after another"
-    pairs = f"{count(record.pairs, 'pair')} of fresh processes, {how}"
+    pairs = f"{count(record.pairs, 'pair')} of fresh processes, {how}{unstable}"
     if record.estimate is None:
         return f"{record.verdict.value}; {pairs}"
     faster = record.verdict is Verdict.FASTER
-    change = f", {change_ms(record.control_ms, record.best_ms)} a step" if faster else ""
-    return f"{record.verdict.value} {ratio(record.estimate)}{change}; {pairs}"
+    values = f", {change(record.control_ms, record.best_ms, record.objective)}" if faster else ""
+    return f"{record.verdict.value} {ratio(record.estimate)}{values}; {pairs}"

@@ -9,11 +9,17 @@ import msgspec
 
 from tuner.knobs.config import DEFAULT
 from tuner.measure.types import Verdict
+from tuner.report.noise import machine, unsteady
 from tuner.report.view import RunView
-from tuner.report.wording import change_ms, count, duration, milliseconds, percent, ratio, reason, speedup
+from tuner.report.wording import change, count, duration, percent, ratio, reason, speedup, value
 from tuner.store.records import ConfirmRecord
 
 __all__ = ["Next", "headline", "next_step"]
+
+_STEADIER = {
+    "card": "again with --fresh, once nobody else uses the card and it is cool; or on another card; locked clocks help",
+    "machine": "again with --fresh, once nothing else runs here; or on another machine; a CPU quota must not bind",
+}
 
 
 class Next(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,18 +42,21 @@ def headline(view: RunView) -> str:
 def _verdict(view: RunView, confirm: ConfirmRecord) -> str:
     pairs = f"{count(confirm.pairs, 'pair')} of fresh processes"
     measured = f"{ratio(confirm.estimate)} in {pairs}" if confirm.estimate else ""
-    control = f"{milliseconds(confirm.control_ms)} a step" if confirm.control_ms > 0 else ""
+    control = value(confirm.control_ms, confirm.objective) if confirm.control_ms > 0 else ""
     if confirm.verdict is Verdict.FASTER and confirm.estimate:
-        change = change_ms(confirm.control_ms, confirm.best_ms)
-        return f"faster: {ratio(confirm.estimate)}, {change} a step, confirmed in {pairs}"
+        values = change(confirm.control_ms, confirm.best_ms, confirm.objective)
+        return f"faster: {ratio(confirm.estimate)}, {values}, confirmed in {pairs}"
     if view.all_failed:
         return _sentence("no candidate could be timed: keep the defaults", f"{view.failed_total} failed", control)
     if not confirm.finalists:
         return _sentence("no gain found: keep the defaults", "nothing was worth confirming", control)
+    if confirm.verdict is Verdict.UNSTABLE:
+        return _sentence("unstable: keep the defaults", unsteady(view, confirm), measured, control)
     if confirm.verdict is Verdict.SAME:
         return _sentence("no significant gain: keep the defaults", measured, control)
     failed = "" if any(f.failure is None for f in confirm.finalists) else "every finalist failed in a fresh process"
-    resolution = f"gains below {percent(view.baseline.resolution)} can't be told here" if view.baseline else ""
+    smallest = confirm.resolution or (view.baseline.resolution if view.baseline else None)
+    resolution = f"gains below {percent(smallest)} can't be told here" if smallest else ""
     return _sentence("unclear: keep the defaults", failed or measured, control, "" if failed else resolution)
 
 
@@ -62,8 +71,8 @@ def _without_verdict(view: RunView) -> str:
     after = duration(view.spent.total_s)
     best = view.best_trial
     # Only what looks like a gain is worth a word, and only as what it is: the best of many noisy numbers.
-    value = speedup(-best.value) if best and best.value is not None else 1.0
-    looks = f"; the best so far, {value:.2f}x, is not confirmed" if value > 1 else ""
+    faster = speedup(-best.value) if best and best.value is not None else 1.0
+    looks = f"; the best so far, {faster:.2f}x, is not confirmed" if faster > 1 else ""
     if view.interrupted:
         return f"interrupted in {view.unfinished} after {after}: no verdict{looks}"
     if view.exit_code is None:
@@ -92,6 +101,8 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
         if "shell" in files:
             return Next(command=f". {shlex.quote(files['shell'])}", purpose="in the shell that starts your program")
         return Next(command=again, purpose="builds the files that are missing")
+    if view.confirm.verdict is Verdict.UNSTABLE:
+        return Next(command=again, purpose=_STEADIER[machine(view)])
     if view.confirm.verdict is Verdict.UNCLEAR:
         return Next(command="", purpose="more rounds resolve smaller gains: run again with a larger --budget")
     return Next(command="", purpose="nothing: the defaults are as fast as anything tried")

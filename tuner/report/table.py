@@ -38,6 +38,7 @@ _SAMPLES = {
     "steps": "int64",
     "seconds": "float64",
     "ms_per_step": "float64",
+    "told_ms": "float64",
 }
 
 
@@ -94,7 +95,8 @@ def samples_frame(events: Sequence[AnyEvent]) -> pd.DataFrame:
     """One row a timed block, in the order timed.
 
     Columns: seq and time of the round's event (seconds since the epoch), stage, session, handle, control (True for the
-    round's control), steps, seconds (of all steps together), ms_per_step. Ratios hold within one `seq` only.
+    round's control), steps, seconds (of all steps together), ms_per_step, told_ms (what the block says of a step: that
+    mean, a quantile, or the sum over several steps by weight). Ratios hold within one `seq` only.
     """
     import pandas as pd
 
@@ -109,6 +111,7 @@ def samples_frame(events: Sequence[AnyEvent]) -> pd.DataFrame:
             "steps": block.steps,
             "seconds": block.seconds,
             "ms_per_step": block.seconds / block.steps * 1000,
+            "told_ms": block.step_s * 1000,
         }
         for event in events
         if isinstance(event, RoundTimed)

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.knobs import KnobStatus
+from tuner.measure.objective import Objective
 from tuner.measure.types import Verdict
 from tuner.report.findings import finding
 from tuner.report.headline import headline, next_step
 from tuner.report.layout import Page
+from tuner.report.noise import claims, draws, noise, resolved
+from tuner.report.others import checked, said
 from tuner.report.view import STAGES, FailedCandidate, RunView
 from tuner.report.wording import clean, count, duration, ratio, reason, setting, settings, some
 from tuner.store.records import StageRecord
@@ -20,6 +23,7 @@ _VERDICT_STYLE = {
     Verdict.FASTER: "bold green",
     Verdict.SAME: "bold",
     Verdict.UNCLEAR: "bold yellow",
+    Verdict.UNSTABLE: "bold yellow",
 }
 _REASONS = 3  # of each class of failure, and of each class of knobs that left
 _NAMES = 4
@@ -40,6 +44,10 @@ def render_result(
     _kept(page, view)
     _emitted(page, view)
     _finalists(page, view)
+    _steps(page, view)
+    _others(page, view)
+    _claims(page, view)
+    _noise(page, view)
     _failed(page, view)
     _knobs(page, view)
     _stages(page, view)
@@ -53,6 +61,8 @@ def render_result(
 
 def _about(page: Page, view: RunView) -> None:
     rows = [("workload", view.workload), ("run", view.run)]
+    if view.objective != Objective():
+        rows.append(("objective", f"{view.objective.name}, in ms {view.objective.per}"))
     if view.probe:
         identity = view.probe.environment.identity
         rows.append(("on", ", ".join(f"{key} {value}" for key, value in identity.items())))
@@ -100,6 +110,44 @@ def _finalists(page: Page, view: RunView) -> None:
         said = f"failed, {failure.kind.value}: {reason(failure)}" if failure else ""
         page.line(settings(finalist.config), indent=2)
         page.prose(said or f"{finalist.verdict.value} {ratio(finalist.estimate)}", indent=6)
+
+
+def _steps(page: Page, view: RunView) -> None:
+    """Of a workload of several steps, what becomes of each one."""
+    finalists = view.confirm.finalists if view.confirm else ()
+    chosen = next((f for f in finalists if view.confirm and f.config == view.confirm.chosen), None)
+    shown = chosen or next(iter(finalists), None)
+    if shown is None or not shown.steps:
+        return
+    page.heading("steps", f"each one's own speed-up under {settings(shown.config)}, from the same processes")
+    weights = view.objective.weights
+    page.rows([(name, f"weight {weights.get(name, 1.0):g}", ratio(own)) for name, own in shown.steps.items()])
+
+
+def _claims(page: Page, view: RunView) -> None:
+    """The two claims apart: a compile is a draw, and production loads one of them."""
+    if rows := claims(view):
+        page.heading("claims", "against the defaults, in fresh processes")
+        page.rows(rows)
+
+
+def _noise(page: Page, view: RunView) -> None:
+    """Each level by itself; how far compiles differ; whether the resolution was kept."""
+    rows = noise(view)
+    if not rows:
+        return
+    page.heading("noise", "standard deviations, level by level")
+    page.rows(rows, align="<>")
+    rest = [*draws(view), *([("resolution", kept)] if (kept := resolved(view)) else [])]
+    page.rows(rest)
+
+
+def _others(page: Page, view: RunView) -> None:
+    """The program's other functions: settings that act on the process act on them."""
+    finalist = checked(view)
+    if finalist is not None:
+        page.heading("other functions", "of the program under these settings, in one pair of fresh processes")
+        page.rows([(other.name, said(other)) for other in finalist.others])
 
 
 def _failed(page: Page, view: RunView) -> None:

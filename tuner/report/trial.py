@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from tuner.errors import UsageError
+from tuner.measure.objective import Objective
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import LeafStats
 from tuner.report.document import interval_json, plain, speedup_json
 from tuner.report.layout import Page
+from tuner.report.noise import levels
 from tuner.report.view import FailedCandidate, RunView
 from tuner.report.wording import bytes_text, clean, count, duration, ended, flags, percent, ratio, settings
 from tuner.store.events import AnyEvent, CandidateCompiled, NumericsCompared, TrialFinished
@@ -23,7 +25,7 @@ __all__ = ["TrialView", "WorstLeaf", "failed_document", "render_failed", "render
 class WorstLeaf(msgspec.Struct, frozen=True, kw_only=True):
     """The output leaf nearest to, or farthest beyond, its tolerance.
 
-    `share`: its larger number as a share of what is allowed, above 1 beyond it, None where no tolerance is known.
+    `share`: its largest number as a share of what is allowed, above 1 beyond it, None where no tolerance is known.
     """
 
     leaf: LeafStats
@@ -35,10 +37,12 @@ class TrialView(msgspec.Struct, frozen=True, kw_only=True):
     """A trial with what else the log says of its config in its session; None where it says nothing."""
 
     run: str
+    objective: Objective
     trial: TrialFinished
     compiled: CandidateCompiled | None
     numerics: NumericsCompared | None
     worst: WorstLeaf | None
+    noise: dict[str, float | None] = {}
 
 
 def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
@@ -58,7 +62,15 @@ def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
                 numerics = event
     tolerances = view.baseline.tolerances if view.baseline else ()
     worst = _worst(numerics.reply.leaves, tolerances) if numerics else None
-    return TrialView(run=view.run, trial=trial, compiled=compiled, numerics=numerics, worst=worst)
+    return TrialView(
+        run=view.run,
+        objective=view.objective,
+        trial=trial,
+        compiled=compiled,
+        numerics=numerics,
+        worst=worst,
+        noise=levels(view),
+    )
 
 
 def _worst(leaves: Sequence[LeafStats], tolerances: Sequence[Tolerance]) -> WorstLeaf | None:
@@ -68,7 +80,13 @@ def _worst(leaves: Sequence[LeafStats], tolerances: Sequence[Tolerance]) -> Wors
         tolerance = allowed.get((leaf.path, leaf.steps))
         if tolerance is None:
             return WorstLeaf(leaf=leaf, tolerance=None, share=None)
-        shares = (_share(leaf.l2, tolerance.l2), _share(leaf.slope, tolerance.slope))
+        pairs = (
+            (leaf.l2, tolerance.l2),
+            (leaf.slope, tolerance.slope),
+            (leaf.moved_l2, tolerance.moved_l2),
+            (leaf.moved_slope, tolerance.moved_slope),
+        )
+        shares = [_share(value, most) for value, most in pairs if value is not None and most is not None]
         return WorstLeaf(leaf=leaf, tolerance=tolerance, share=max(shares))
 
     # Masks that differ are worse than any number; leaves without a tolerance are ranked by their own numbers.
@@ -109,6 +127,10 @@ def _facts(found: TrialView) -> list[tuple[str, str]]:
     if trial.value is not None:
         rounds = f", {count(estimate.n, 'round')}, {percent(estimate.level)} interval" if estimate else ""
         rows.append(("value", f"{trial.value + 0.0:+.5f} log ratio to the home control (negative is faster){rounds}"))
+        if found.objective != Objective():
+            rows.append(("objective", f"{found.objective.name}, in ms {found.objective.per}"))
+    if known := [f"{percent(sd)} a {level}" for level, sd in found.noise.items() if sd is not None]:
+        rows.append(("noise", f"{', '.join(known)} (standard deviations in this run)"))
     if trial.shared_with >= 0:
         rows.append(("samples", f"those of trial {trial.shared_with}, which has the same fingerprint"))
     if trial.fingerprint:
@@ -132,9 +154,14 @@ def _numerics(compared: NumericsCompared, worst: WorstLeaf | None) -> str:
         leaf, tolerance = worst.leaf, worst.tolerance
         limits = [f" of {limit:.2g} allowed" for limit in (tolerance.l2, tolerance.slope)] if tolerance else ["", ""]
         masks = "" if leaf.masks_equal else ", NaN or infinity in other places"
+        moved = ""
+        if tolerance and tolerance.moved_l2 is not None and leaf.moved_l2 is not None:
+            moved = f", of its update L2 {leaf.moved_l2:.2g} of {tolerance.moved_l2:.2g} allowed"
+        if tolerance and tolerance.moved_slope is not None and leaf.moved_slope is not None:
+            moved += f", slope {leaf.moved_slope:.2g} of {tolerance.moved_slope:.2g} allowed"
         text += (
             f"; worst leaf {leaf.path} ({leaf.dtype}) after {count(leaf.steps, 'step')}: "
-            f"relative L2 {leaf.l2:.2g}{limits[0]}, slope {leaf.slope:.2g}{limits[1]}{masks}"
+            f"relative L2 {leaf.l2:.2g}{limits[0]}, slope {leaf.slope:.2g}{limits[1]}{moved}{masks}"
         )
     if compared.reply.check is not None:
         said = clean(compared.reply.check_message)
@@ -164,7 +191,8 @@ def _failure(page: Page, failure: Failure) -> None:
 def trial_document(events: Sequence[AnyEvent], number: int) -> dict[str, Any]:
     """What ``tune show TRIAL --json`` prints, schema tuner/trial/1. Raises UsageError if there is no such trial.
 
-    `value` is the log ratio to the home control (negative is faster); the rest as in the run's document.
+    `value` is the log ratio to the home control of what the objective makes small (negative is faster); the rest as in
+    the run's document.
     """
     found = trial_view(events, number)
     trial = found.trial
@@ -177,6 +205,8 @@ def trial_document(events: Sequence[AnyEvent], number: int) -> dict[str, Any]:
             "session": trial.session,
             "label": trial.label,
             "settings": trial.config.as_dict(),
+            "objective": found.objective.name,
+            "per": found.objective.per,
             "value": trial.value,
             "speedup": speedup_json(trial.estimate),
             "speedup_ci": interval_json(trial.estimate),
@@ -201,13 +231,20 @@ def _compile_json(compiled: CandidateCompiled) -> dict[str, Any]:
 
 
 def _numerics_json(compared: NumericsCompared, worst: WorstLeaf | None) -> dict[str, Any]:
-    """`worst`: the worst leaf with what its tolerance allows, null where none is known."""
+    """`worst`: the worst leaf with what its tolerance allows, null where none is known. `second_chance`: the dtype of
+    the high-precision reference that decided, null if none was asked."""
     allowed = worst.tolerance if worst else None
-    limits = {"l2_allowed": allowed.l2 if allowed else None, "slope_allowed": allowed.slope if allowed else None}
+    limits = {
+        "l2_allowed": allowed.l2 if allowed else None,
+        "slope_allowed": allowed.slope if allowed else None,
+        "moved_l2_allowed": allowed.moved_l2 if allowed else None,
+        "moved_slope_allowed": allowed.moved_slope if allowed else None,
+    }
     return {
         "passed": compared.passed,
         "reason": clean(compared.reason),
         "check": compared.reply.check,
+        "second_chance": compared.precise.precision if compared.precise else None,
         "worst": {**msgspec.to_builtins(worst.leaf), **limits} if worst else None,
     }
 

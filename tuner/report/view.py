@@ -10,6 +10,7 @@ import msgspec
 
 from tuner.knobs.config import DEFAULT, Config
 from tuner.knobs.status import KnobStatus
+from tuner.measure.objective import Objective
 from tuner.measure.types import Verdict
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.store.events import (
@@ -93,7 +94,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     run ended), `unfinished_s` its seconds so far. `interrupted`: it was Ctrl-C that ended the events.
     `failures`: by class, the most frequent first. `session_failures`: sessions that ended by themselves, except where
     a candidate is known to be the cause. `left`: knobs that are gone, each once; `narrowed`: live ones that lost values
-    or go by another name. `pairs`: pairs of fresh processes timed so far.
+    or go by another name. `pairs`: pairs of fresh processes timed so far. `rounds`: all that were
+    timed; `disturbed`: what disturbed them → how many.
     """
 
     run: str
@@ -118,6 +120,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     trials: tuple[TrialFinished, ...]
     pairs: int
+    rounds: int
+    disturbed: dict[str, int]
     failures: dict[FailureClass, tuple[FailedCandidate, ...]]
     session_failures: tuple[SessionClosed, ...]
     notices: tuple[str, ...]
@@ -165,6 +169,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
             exit_code=exit_code,
             trials=trials,
             pairs=len({event.index for event in events if isinstance(event, PairTimed)}),
+            rounds=sum(isinstance(event, RoundTimed) for event in events),
+            disturbed=dict(Counter(e.disturbed for e in events if isinstance(e, RoundTimed) and e.disturbed)),
             failures=_by_class(failed),
             session_failures=_session_failures(events, failed),
             notices=_notices(events, records),
@@ -181,6 +187,13 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
             ),
             spent=_spent(events, max(elapsed, sum(stages.values()))),
         )
+
+    @property
+    def objective(self) -> Objective:
+        """What the run makes small; as asked for while nothing was measured yet."""
+        if self.baseline is not None:
+            return self.baseline.objective
+        return msgspec.convert({"name": self.options.get("objective", "mean")}, Objective)
 
     @property
     def best_trial(self) -> TrialFinished | None:

@@ -8,11 +8,13 @@ import shlex
 from collections.abc import Iterable
 
 from tuner.knobs.config import Config
+from tuner.measure.objective import Objective
 from tuner.measure.types import Estimate
 from tuner.protocol.failure import Failure
 
 __all__ = [
     "bytes_text",
+    "change",
     "change_ms",
     "clean",
     "clock",
@@ -29,8 +31,10 @@ __all__ = [
     "settings",
     "some",
     "speedup",
+    "value",
 ]
 
+_RATE = "units of work a second"
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -58,15 +62,15 @@ def interval(estimate: Estimate) -> tuple[float, float] | None:
 
 def ratio(estimate: Estimate) -> str:
     """A speed-up with its interval: ``1.43x (1.40–1.46)``; a third decimal where two would hide what it says."""
-    value, bounds = speedup(estimate.gain), interval(estimate)
-    if not math.isfinite(value):
+    best, bounds = speedup(estimate.gain), interval(estimate)
+    if not math.isfinite(best):
         return "not computable"
     if bounds is None:
-        return f"{value:.2f}x (no interval)"
+        return f"{best:.2f}x (no interval)"
     low, high = bounds
     fine = high - low < 0.04 or min(abs(low - 1), abs(high - 1)) < 0.005
     digits = 3 if fine else 2
-    return f"{value:.{digits}f}x ({low:.{digits}f}–{high:.{digits}f})"
+    return f"{best:.{digits}f}x ({low:.{digits}f}–{high:.{digits}f})"
 
 
 def _significant(value: float, digits: int) -> str:
@@ -83,11 +87,30 @@ def milliseconds(value: float) -> str:
 
 def change_ms(before: float, after: float) -> str:
     """``16.2 → 11.3 ms``, with as many digits as it takes to tell the two apart, at most five."""
+    return f"{_told_apart(before, after)} ms"
+
+
+def value(ms: float, objective: Objective) -> str:
+    """A value of the objective: ``16.2 ms a step``, ``16.2 ms a step at p99``, ``61700 units of work a second``."""
+    if objective.name == "throughput" and ms > 0:
+        return f"{_significant(1e3 / ms, 3)} {_RATE}"
+    return f"{milliseconds(ms)} {objective.per}"
+
+
+def change(before_ms: float, after_ms: float, objective: Objective) -> str:
+    """``16.2 → 11.3 ms a step``; of throughput ``61700 → 88500 units of work a second``."""
+    if objective.name == "throughput" and before_ms > 0 and after_ms > 0:
+        return f"{_told_apart(1e3 / before_ms, 1e3 / after_ms)} {_RATE}"
+    return f"{change_ms(before_ms, after_ms)} {objective.per}"
+
+
+def _told_apart(before: float, after: float) -> str:
+    """``16.2 → 11.3``, with as many digits as it takes to tell the two apart, from three to five."""
     for digits in (3, 4, 5):
         texts = _significant(before, digits), _significant(after, digits)
         if texts[0] != texts[1]:
             break
-    return f"{texts[0]} → {texts[1]} ms"
+    return " → ".join(texts)
 
 
 def duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tuner.session.fake import FakeSession
     from tuner.session.fake_machine import FakeMachine, Fault
     from tuner.session.local import LocalSession
+    from tuner.session.noise import NoiseModel
     from tuner.session.package import worker_zip
     from tuner.session.replay import Replay, ReplaySession
 
@@ -24,6 +25,7 @@ __all__ = [
     "Fault",
     "Launch",
     "LocalSession",
+    "NoiseModel",
     "Replay",
     "ReplaySession",
     "Role",
@@ -39,6 +41,7 @@ _HOMES = {
     "Fault": "fake_machine",
     "Launch": "base",
     "LocalSession": "local",
+    "NoiseModel": "noise",
     "Replay": "replay",
     "ReplaySession": "replay",
     "Role": "base",

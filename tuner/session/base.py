@@ -54,6 +54,8 @@ class Session(Protocol):
     handler's unwinding, and leaves no process behind. *Threads*: one caller at a time.
     *Failures*: a candidate that fails is data in the reply. If the worker itself ends, hangs past a deadline or
     answers nonsense, the call raises `SessionEnded`, and so does every later call but `close`.
+    *Functions*: `function` names one of `Loaded.others`, which has handles, inputs and a reference of its own; "" is
+    the step.
     """
 
     @property
@@ -72,18 +74,27 @@ class Session(Protocol):
         """Which option names exist, with their types, and which of `values` the compiler refuses."""
         ...
 
-    def compile(self, variants: Sequence[Variant], *, threads: int = 1) -> CompileReply:
+    def compile(self, variants: Sequence[Variant], *, threads: int = 1, function: str = "") -> CompileReply:
         """Compile; one result a variant, in order. An id that exists already is replaced."""
         ...
 
-    def round(self, arms: Sequence[Arm], *, reset: bool = True) -> tuple[Block | Failure, ...]:
+    def round(self, arms: Sequence[Arm], *, reset: bool = True, function: str = "") -> tuple[Block | Failure, ...]:
         """Time the arms in this order; one entry an arm."""
         ...
 
     def numerics(
-        self, handle: str, *, steps: int, reference: Path, save: bool = False, nudge: bool = False
+        self,
+        handle: str,
+        *,
+        steps: int,
+        reference: Path,
+        save: bool = False,
+        nudge: int = 0,
+        nudge_size: float = 1.0,
+        precise: bool = False,
+        function: str = "",
     ) -> NumericsReply | Failure:
-        """Compare `handle`'s outputs with `reference`, or save them there."""
+        """Compare `handle`'s outputs with `reference`, or save them there. The rest as in the message."""
         ...
 
     def pgle(self, variant: Variant, *, runs: int = 3, percentile: int = 90) -> PgleReply | Failure:

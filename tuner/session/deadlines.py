@@ -67,8 +67,8 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
         return max(slowest * (1 + max(0, variants - 1) / (3 * threads)), 2 * variants * self.compile_s)
 
     def round(self, arms: Sequence[Arm]) -> float:
-        """Timing `arms`, each with its discarded step."""
-        return self._steps(sum(arm.steps + 1 for arm in arms))
+        """Timing `arms`, each with its discarded steps."""
+        return self._steps(sum(arm.steps + arm.warm_up for arm in arms))
 
     def numerics(self, steps: int) -> float:
         """One step and `steps` steps from the initial state, and comparing every leaf on the host."""

@@ -30,7 +30,7 @@ from tuner.protocol.messages import (
 from tuner.session.base import Launch
 from tuner.session.fake_machine import FakeMachine, Fault
 from tuner.session.lifecycle import Lifecycle
-from tuner.session.noise import Wander
+from tuner.session.noise import OwnNoise, process_effect
 from tuner.session.settings import canonical_text, environment_settings, variant_settings
 
 __all__ = ["FakeSession"]
@@ -46,6 +46,10 @@ _DEADLY = {
 # Time and thread as XLA's log lines carry them.
 _AT = "0101 00:00:00.000000       1"
 _LEAVES = ("[0]['params']", "[1]")
+# The quantile from which on steps are among the slow ones.
+_FAR = 0.9
+# A block's first step in steps: caches are cold, and the call path wakes up.
+_FIRST = 1.5
 # Relative size of what rounding leaves between two compiles of the same step, and after a nudge of its inputs.
 _ROUNDING = 1e-7
 
@@ -54,7 +58,33 @@ class _Candidate(msgspec.Struct, frozen=True):
     settings: dict[str, str]
     code: str
     bias: float
-    wander: Wander
+    own: OwnNoise
+
+
+class _Cache:
+    """JAX's persistent compilation cache, as a process with these variables has it: what one compile drew is found by
+    the next process that reads the same folder."""
+
+    def __init__(self, env: Mapping[str, str | None]) -> None:
+        named = env.get("JAX_COMPILATION_CACHE_DIR")
+        on = named and env.get("JAX_ENABLE_COMPILATION_CACHE") != "false"
+        self.folder = Path(named) if named and on else None
+        self._writes = float(env.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS") or 1.0) <= 1.0
+        self.requests = self.hits = 0
+
+    def kept(self, code: str, drawn: float) -> float:
+        """The draw that the folder has for `code`; else `drawn`, which is kept."""
+        if self.folder is None:
+            return drawn
+        self.requests += 1
+        entry = self.folder / code
+        if entry.exists():
+            self.hits += 1
+            return float(entry.read_text())
+        if self._writes:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            entry.write_text(repr(drawn))
+        return drawn
 
 
 class FakeSession:
@@ -65,11 +95,13 @@ class FakeSession:
         self._launch = launch
         self._life = Lifecycle(launch.name)
         self._rng = random.Random(seed)
-        self._bias = machine.process_noise * self._rng.gauss(0.0, 1.0)
+        self._bias = process_effect(self._rng, machine.noise)
         self._code_bias: dict[str, float] = {}
         self._candidates: dict[str, _Candidate] = {}
         self._flags, self._variables = environment_settings(launch.env)
         self._program = {name: canonical_text(value) for name, value in launch.knobs.items()}
+        self._others: dict[str, FakeSession] = {}
+        self._made_s = machine.now()
         self.alive = False
 
     @property
@@ -87,7 +119,7 @@ class FakeSession:
             message = "RESOURCE_EXHAUSTED: Out of memory: another process holds the device"
             raise self._die(Failure(kind=FailureClass.OUT_OF_MEMORY, phase="load", message=message))
         self.alive = True
-        machine.advance(machine.start_s)
+        machine.begin(self._made_s)
         if failure := self._refused_flags():
             raise self._die(failure)
         if fault := machine.fault(self._settings(), "load"):
@@ -106,20 +138,40 @@ class FakeSession:
                     bad.setdefault(name, {})[str(value)] = complaint
         return ProbeReply(types=types, bad_values=bad)
 
-    def compile(self, variants: Sequence[Variant], *, threads: int = 1) -> CompileReply:
+    def compile(self, variants: Sequence[Variant], *, threads: int = 1, function: str = "") -> CompileReply:
         self._life.require()
-        self._machine.advance(self._machine.compile_s * math.ceil(len(variants) / threads))
-        return CompileReply(results=tuple(self._compile(v) for v in variants))
+        if function:
+            return self._other(function).compile(variants, threads=threads)
+        cache = _Cache(self._launch.env)
+        if cache.folder is None:
+            self._machine.advance(self._machine.compile_s * math.ceil(len(variants) / threads))
+        results = tuple(self._compile(v, cache) for v in variants)
+        self._machine.advance(self._machine.compile_s * (cache.requests - cache.hits))
+        return CompileReply(results=results, cache_requests=cache.requests, cache_hits=cache.hits)
 
-    def round(self, arms: Sequence[Arm], *, reset: bool = True) -> tuple[Block | Failure, ...]:
+    def round(self, arms: Sequence[Arm], *, reset: bool = True, function: str = "") -> tuple[Block | Failure, ...]:
         self._life.require()
-        shared = self._machine.shared_noise()
-        return tuple(self._block(arm, shared) for arm in arms)
+        if function:
+            return self._other(function).round(arms, reset=reset)
+        return tuple(self._block(arm) for arm in arms)
 
     def numerics(
-        self, handle: str, *, steps: int, reference: Path, save: bool = False, nudge: bool = False
+        self,
+        handle: str,
+        *,
+        steps: int,
+        reference: Path,
+        save: bool = False,
+        nudge: int = 0,
+        nudge_size: float = 1.0,
+        precise: bool = False,
+        function: str = "",
     ) -> NumericsReply | Failure:
         self._life.require()
+        if function:
+            return self._other(function).numerics(
+                handle, steps=steps, reference=reference, save=save, nudge=nudge, nudge_size=nudge_size, precise=precise
+            )
         candidate = self._candidates.get(handle)
         if candidate is None:
             return _unknown(handle, "numerics")
@@ -127,8 +179,10 @@ class FakeSession:
             return self._data_or_die(fault)
         self._machine.advance((steps + 1) * self._seconds(candidate))
         error = self._machine.slope_error(candidate.settings)
+        if save and precise:
+            return self._save_precise(reference)
         if save:
-            reference.write_text(json.dumps({"code": candidate.code, "slope": error}))
+            reference.write_text(json.dumps({"code": candidate.code, "slope": error, "precision": ""}))
             return NumericsReply(leaves=())
         try:
             saved = json.loads(reference.read_text())
@@ -141,8 +195,17 @@ class FakeSession:
                 _leaf(path, steps=n, slope=error - saved["slope"], rounding=rounding * math.sqrt(n))
                 for n in dict.fromkeys((1, steps))
                 for path in _LEAVES
-            )
+            ),
+            precision=saved["precision"],
         )
+
+    def _save_precise(self, reference: Path) -> NumericsReply | Failure:
+        truth = self._machine.truth
+        if truth is None:
+            message = "the step can't be run more precisely (float64: it is made up)"
+            return Failure(kind=FailureClass.RUNTIME, phase="numerics", message=message)
+        reference.write_text(json.dumps({"code": "", "slope": truth, "precision": "float64"}))
+        return NumericsReply(leaves=(), precision="float64")
 
     def pgle(self, variant: Variant, *, runs: int = 3, percentile: int = 90) -> PgleReply | Failure:
         self._life.require()
@@ -179,6 +242,14 @@ class FakeSession:
         self._life.close()
         self.alive = False
 
+    def _other(self, function: str) -> FakeSession:
+        """Another function of the program, in this process: a session on the machine that stands for it."""
+        if function not in self._others:
+            other = FakeSession(self._machine.others[function], self._launch, seed=f"{self._rng.random()}/{function}")
+            other._life.begin()
+            self._others[function] = other
+        return self._others[function]
+
     # -- inside the worker -----------------------------------------------------------------------------------------
 
     def _settings(self, variant: Variant | None = None) -> dict[str, str]:
@@ -205,7 +276,7 @@ class FakeSession:
             return Failure(kind=FailureClass.BAD_VALUE, phase="load", message=message, exit_code=1)
         return None
 
-    def _compile(self, variant: Variant) -> Compiled | Failure:
+    def _compile(self, variant: Variant, cache: _Cache | None = None) -> Compiled | Failure:
         machine = self._machine
         self._candidates.pop(variant.id, None)
         for name, value in variant.compiler_options.items():
@@ -219,38 +290,57 @@ class FakeSession:
             return self._data_or_die(fault)
         code = machine.code({n: v for n, v in settings.items() if n not in self._variables})
         if code not in self._code_bias:
-            self._code_bias[code] = machine.compile_noise * self._rng.gauss(0.0, 1.0)
+            drawn = machine.noise.compile_sd * self._rng.gauss(0.0, 1.0)
+            self._code_bias[code] = cache.kept(code, drawn) if cache else drawn
         self._candidates[variant.id] = _Candidate(
             settings=settings,
             code=code,
             bias=self._code_bias[code],
-            wander=Wander(self._rng, sd=machine.round_noise, memory=machine.memory),
+            own=OwnNoise(self._rng, machine.noise),
         )
         return Compiled(
             id=variant.id,
             program=machine.code(self._program),
-            code=code,
+            code=machine.drawn(code, self._code_bias[code]),
             code_covers="hlo+codegen" if machine.platform == "cpu" else "hlo",
             lower_s=0.05 * machine.compile_s,
             compile_s=machine.compile_s,
-            peak_bytes=1 << 20,
+            peak_bytes=machine.peak_bytes(settings),
         )
 
-    def _seconds(self, candidate: _Candidate) -> float:
-        """One step's time without the round's noise."""
-        log_time = self._machine.log_ratio(candidate.settings) + self._bias + candidate.bias
+    def _seconds(self, candidate: _Candidate, *, step: str = "") -> float:
+        """One step's time without noise of a block or of the machine. `step`: which one of several."""
+        log_time = self._machine.log_ratio(candidate.settings, step=step) + self._bias + candidate.bias
         return self._machine.step_ms / 1000 * math.exp(log_time)
 
-    def _block(self, arm: Arm, shared: float) -> Block | Failure:
+    def _block(self, arm: Arm) -> Block | Failure:
         candidate = self._candidates.get(arm.id)
         if candidate is None:
             return _unknown(arm.id, "round")
         if fault := self._machine.fault(candidate.settings, "round"):
             return self._data_or_die(fault)
-        step_s = self._seconds(candidate) * math.exp(shared + candidate.wander.next())
-        first_s = 1.5 * step_s  # caches are cold, and the call path wakes up
-        self._machine.advance(first_s + arm.steps * step_s)
-        return Block(id=arm.id, steps=arm.steps, seconds=arm.steps * step_s, first_s=first_s)
+        weights = self._machine.weights
+        quiet = {name: self._seconds(candidate, step=name) for name in weights or ("",)}
+        share = {n: w / max(weights.values()) if arm.quantile is None else 1.0 for n, w in weights.items()}
+        counts = {name: max(1, round(arm.steps * share.get(name, 1.0))) for name in quiet}
+        discarded = arm.warm_up - 1 + _FIRST
+        shared = self._machine.shared_noise(sum((counts[n] + discarded) * s for n, s in quiet.items()))
+        factor = math.exp(shared + candidate.own.next())
+        seconds = factor * sum(counts[n] * s for n, s in quiet.items())
+        first_s = factor * discarded * sum(quiet.values())
+        self._machine.advance(first_s + seconds)
+        if arm.quantile is not None and arm.quantile > _FAR:
+            factor *= math.exp(self._machine.tail(candidate.settings))
+        told = {name: factor * s for name, s in quiet.items()}
+        plain = arm.quantile is None and not weights
+        return Block(
+            id=arm.id,
+            steps=arm.steps,
+            seconds=seconds,
+            first_s=first_s,
+            value_s=None if plain else sum(weights.get(n, 1.0) * s for n, s in told.items()),
+            parts=told if weights else {},
+        )
 
     def _data_or_die(self, fault: Fault) -> Failure:
         failure = _failure(fault)
@@ -283,12 +373,14 @@ class FakeSession:
             carried=(f"{_LEAVES[0]} <- {_LEAVES[0]}",),
             inputs=(f"{_LEAVES[0]}: float32[1024]",),
             input_bytes=4096,
-            device_memory_bytes=None,
+            device_memory_bytes=machine.device_memory_bytes,
             has_check=False,
-            work=None,
+            work=machine.work(self._settings()),
             import_s=0.5 * machine.start_s,
             init_s=0.2 * machine.start_s,
             build_s=0.3 * machine.start_s,
+            weights=machine.weights,
+            others=tuple(machine.others),
         )
 
 

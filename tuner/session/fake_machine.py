@@ -15,7 +15,7 @@ import msgspec
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import OptionValue
 from tuner.session.base import Launch
-from tuner.session.noise import Wander
+from tuner.session.noise import ORDINARY, NoiseModel, SharedNoise
 from tuner.session.settings import canonical_text
 
 if TYPE_CHECKING:
@@ -53,16 +53,21 @@ class FakeMachine:
 
     `effects`: settings → log ratio, added where all of them are set. `failures`: settings → `Fault`, or just its class
     (in compile). `wrong`: settings → error of the regression slope of every output; NaN: not-a-number outputs.
+    `truth`: the slope that a high-precision reference would have, 0.0 the default's; None: it can't be had. `others`:
+    other functions of the program by name, each as a machine that only these fields of count.
     `inert`: names, or single settings, that leave the compiled code alone (they may still have effects).
     `option_ignored`, `environment_ignored`: names without any meaning in that form: the lanes differ.
     `unsupported`: names that exist in no form (neither does any with "no_such" in it); `option_only`, `flag_only`:
     in one. `option_types`: name → type, for names whose values are checked; the others are strings. `max_sessions`:
     how many fit on the device at once.
 
-    Noise, as standard deviations of log time: `process_noise`, once a session; `compile_noise`, once a session and
-    code; `round_noise`, each block; `machine_noise`, shared by all blocks of a round. The last two are heavy-tailed
-    and correlate by `memory` from round to round. `drift`: log time gained a minute. `hang_s`: how long a hang lasts
-    until it is cut.
+    `weights`: of a workload of several steps, how often a unit of work runs each; each takes ``step_ms``, and
+    `step_effects` (by step) act on one alone. `tails`: settings → log ratio of the slowest tenth of the steps to the
+    others. `works`: settings → units of work that a step does, of which the last that is set counts.
+    `peaks`: settings → bytes added to the step's peak memory of 1 MiB; `device_memory_bytes`: the device's.
+
+    `noise`: what varies; sessions alive together share the machine's part of it in time. `hang_s`: how long a hang
+    lasts until it is cut. `starts_beside`: how many processes made at one moment start at the same time.
     """
 
     def __init__(
@@ -72,6 +77,8 @@ class FakeMachine:
         effects: Mapping[Settings, float] | None = None,
         failures: Mapping[Settings, Fault | FailureClass] | None = None,
         wrong: Mapping[Settings, float] | None = None,
+        truth: float | None = 0.0,
+        others: Mapping[str, FakeMachine] | None = None,
         inert: Collection[str | tuple[str, str]] = (),
         option_ignored: Collection[str] = (),
         environment_ignored: Collection[str] = (),
@@ -79,13 +86,15 @@ class FakeMachine:
         option_only: Collection[str] = (),
         flag_only: Collection[str] = (),
         option_types: Mapping[str, str] | None = None,
-        process_noise: float = 0.0,
-        compile_noise: float = 0.0,
-        round_noise: float = 0.003,
-        machine_noise: float = 0.01,
-        memory: float = 0.2,
-        drift: float = 0.0,
+        weights: Mapping[str, float] | None = None,
+        step_effects: Mapping[str, Mapping[Settings, float]] | None = None,
+        tails: Mapping[Settings, float] | None = None,
+        works: Mapping[Settings, float] | None = None,
+        peaks: Mapping[Settings, int] | None = None,
+        device_memory_bytes: int | None = None,
+        noise: NoiseModel = ORDINARY,
         start_s: float = 3.0,
+        starts_beside: int = 1,
         compile_s: float = 1.0,
         hang_s: float = 120.0,
         platform: str = "cpu",
@@ -100,25 +109,34 @@ class FakeMachine:
         self._no_options = frozenset(unsupported) | frozenset(flag_only)
         self._no_flags = frozenset(unsupported) | frozenset(option_only)
         self.option_types = dict(option_types or {})
-        self.process_noise = process_noise
-        self.compile_noise = compile_noise
-        self.round_noise = round_noise
-        self.memory = memory
-        self.drift = drift
+        self.noise = noise
         self.start_s = start_s
+        self.starts_beside = starts_beside
         self.compile_s = compile_s
         self.hang_s = hang_s
         self.platform = platform
         self.device_count = device_count
         self.max_sessions = max_sessions
         self.seed = seed
+        self.weights = dict(weights or {})
+        self.device_memory_bytes = device_memory_bytes
+        self._step_effects = {n: {_parts(k): v for k, v in e.items()} for n, e in (step_effects or {}).items()}
+        self._tails = {_parts(k): v for k, v in (tails or {}).items()}
+        self._works = {_parts(k): v for k, v in (works or {}).items()}
+        self._peaks = {_parts(k): v for k, v in (peaks or {}).items()}
         self._effects = {_parts(k): v for k, v in (effects or {}).items()}
         self._wrong = {_parts(k): v for k, v in (wrong or {}).items()}
         self._failures = {_parts(k): v if isinstance(v, Fault) else Fault(kind=v) for k, v in (failures or {}).items()}
         self.sessions: list[FakeSession] = []
+        self.truth = truth
+        self.others = dict(others or {})
+        self._host: FakeMachine | None = None
+        for other in self.others.values():
+            other._host = self
         self._now = 0.0
+        self._starting = (-1.0, 0)  # the moment at which the processes that start now were made, and how many did
         self._clock_lock = threading.Lock()  # a run starts several sessions at once
-        self._wander = Wander(random.Random(f"{seed}/machine"), sd=machine_noise, memory=memory)
+        self._shared = SharedNoise(random.Random(f"{seed}/machine"), noise)
 
     def factory(self, launch: Launch) -> FakeSession:
         """A new session on this machine; all of them are kept in `sessions`."""
@@ -139,8 +157,18 @@ class FakeMachine:
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
+        if self._host is not None:
+            self._host.advance(seconds)
         with self._clock_lock:
             self._now += seconds
+
+    def begin(self, made_s: float) -> None:
+        """Let the time pass that the start of a process takes which was made at `made_s`."""
+        with self._clock_lock:
+            moment, others = self._starting
+            beside = moment == made_s and others < self.starts_beside
+            self._starting = (made_s, others + 1 if beside else 1)
+            self._now += 0.0 if beside else self.start_s
 
     def has_option(self, name: str) -> bool:
         return name not in self._no_options and _NO_SUCH not in name
@@ -148,9 +176,22 @@ class FakeMachine:
     def has_flag(self, name: str) -> bool:
         return name not in self._no_flags and _NO_SUCH not in name
 
-    def log_ratio(self, settings: Mapping[str, str]) -> float:
-        """What `settings` do to the step's log time, without noise."""
-        return sum(_matching(self._effects, settings))
+    def log_ratio(self, settings: Mapping[str, str], *, step: str = "") -> float:
+        """What `settings` do to the step's log time, without noise. `step`: which one of several."""
+        own = _matching(self._step_effects.get(step, {}), settings)
+        return sum(_matching(self._effects, settings)) + sum(own)
+
+    def tail(self, settings: Mapping[str, str]) -> float:
+        """Log ratio of the slowest tenth of the steps to the others."""
+        return sum(_matching(self._tails, settings))
+
+    def work(self, settings: Mapping[str, str]) -> float | None:
+        """Units of work that a step does, None if the program declares none."""
+        return next(iter(reversed(_matching(self._works, settings))), None)
+
+    def peak_bytes(self, settings: Mapping[str, str]) -> int:
+        """What the compiler says that the step needs at its peak."""
+        return (1 << 20) + sum(_matching(self._peaks, settings))
 
     def slope_error(self, settings: Mapping[str, str]) -> float:
         """How wrong results are under `settings`."""
@@ -165,9 +206,15 @@ class FakeMachine:
         shown = sorted(s for s in settings.items() if s[0] not in self.inert and s not in self.inert)
         return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
-    def shared_noise(self) -> float:
-        """What all blocks of the next round share, log time."""
-        return self._wander.next() + self.drift * self._now / 60.0
+    def drawn(self, code: str, draw: float) -> str:
+        """`code` as a compile that drew this shows it: on a GPU the program carries what autotuning chose."""
+        if self.platform == "cpu" or not self.noise.compile_sd:
+            return code
+        return hashlib.sha256(f"{code} {draw!r}".encode()).hexdigest()[:16]
+
+    def shared_noise(self, seconds: float) -> float:
+        """What the machine adds to the log time of `seconds` of work that begin now."""
+        return self._shared.over(self._now, seconds)
 
     def refuses_option(self, name: str, value: OptionValue) -> str:
         """The compiler's complaint about an option's value, as strict as it is; "" if it takes it."""

@@ -91,23 +91,41 @@ class LocalSession:
         request = Probe(names=tuple(names), values={n: tuple(v) for n, v in (values or {}).items()})
         return self._connection.expect(ProbeReply, request, limit_s=self._limits.probe(len(request.names)))
 
-    def compile(self, variants: Sequence[Variant], *, threads: int = 1) -> CompileReply:
-        request = Compile(variants=tuple(variants), threads=threads)
+    def compile(self, variants: Sequence[Variant], *, threads: int = 1, function: str = "") -> CompileReply:
+        request = Compile(variants=tuple(variants), threads=threads, function=function)
         limit_s = self._limits.compile(len(request.variants), threads=threads)
         reply = self._connection.expect(CompileReply, request, limit_s=limit_s)
         self._check([v.id for v in request.variants], reply.results, phase="compile")
         return reply
 
-    def round(self, arms: Sequence[Arm], *, reset: bool = True) -> tuple[Block | Failure, ...]:
-        request = Round(arms=tuple(arms), reset=reset)
+    def round(self, arms: Sequence[Arm], *, reset: bool = True, function: str = "") -> tuple[Block | Failure, ...]:
+        request = Round(arms=tuple(arms), reset=reset, function=function)
         reply = self._connection.expect(RoundReply, request, limit_s=self._limits.round(request.arms))
         self._check([a.id for a in request.arms], reply.blocks, phase="round")
         return reply.blocks
 
     def numerics(
-        self, handle: str, *, steps: int, reference: Path, save: bool = False, nudge: bool = False
+        self,
+        handle: str,
+        *,
+        steps: int,
+        reference: Path,
+        save: bool = False,
+        nudge: int = 0,
+        nudge_size: float = 1.0,
+        precise: bool = False,
+        function: str = "",
     ) -> NumericsReply | Failure:
-        request = Numerics(id=handle, steps=steps, reference=str(reference), save=save, nudge=nudge)
+        request = Numerics(
+            id=handle,
+            steps=steps,
+            reference=str(reference),
+            save=save,
+            nudge=nudge,
+            nudge_size=nudge_size,
+            precise=precise,
+            function=function,
+        )
         return self._connection.ask(NumericsReply, request, limit_s=self._limits.numerics(steps))
 
     def pgle(self, variant: Variant, *, runs: int = 3, percentile: int = 90) -> PgleReply | Failure:

@@ -11,6 +11,7 @@ from tuner.store.events import (
     AnyEvent,
     CandidateCompiled,
     NumericsCompared,
+    PreciseReference,
     RoundTimed,
     SessionClosed,
     SessionStarted,
@@ -36,6 +37,9 @@ class Recording:
         self.compiled: dict[Config, Compiled] = {}
         self.gates: dict[Config, list[NumericsReply]] = {}
         self.nulls: list[NumericsReply] = []
+        self.coarse: list[NumericsReply] = []
+        self.precise: dict[Config, list[NumericsReply]] = {}
+        self.references: list[PreciseReference] = []
         self.rounds: list[RecordedRound] = []
         self._owners: dict[str, Config] = {}
 
@@ -49,10 +53,16 @@ class Recording:
         if isinstance(event, CandidateCompiled):
             self.compiled[event.config] = event.compiled
             self._owners[event.compiled.id] = event.config
-        elif isinstance(event, NumericsCompared):
-            replies = self.nulls if event.purpose == "null" else self.gates.setdefault(event.config, [])
-            replies.append(event.reply)
-        elif isinstance(event, RoundTimed):
+        elif isinstance(event, NumericsCompared) and not event.function:
+            if event.purpose == "gate":
+                self.gates.setdefault(event.config, []).append(event.reply)
+            else:
+                (self.nulls if event.purpose == "null" else self.coarse).append(event.reply)
+            if event.precise is not None:
+                self.precise.setdefault(event.config, []).append(event.precise)
+        elif isinstance(event, PreciseReference):
+            self.references.append(event)
+        elif isinstance(event, RoundTimed) and not event.function:
             self.rounds.append(self._by_owner(event))
 
     def _by_owner(self, event: RoundTimed) -> RecordedRound:
@@ -95,7 +105,7 @@ class RecordedRun:
     def _take(self, event: AnyEvent) -> None:
         if isinstance(event, SessionStarted):
             self.sessions[event.session] = Recording(event)
-        elif isinstance(event, (CandidateCompiled, NumericsCompared, RoundTimed)):
+        elif isinstance(event, (CandidateCompiled, NumericsCompared, PreciseReference, RoundTimed)):
             if event.session in self.sessions:
                 self.sessions[event.session].take(event)
         elif isinstance(event, TrialFinished):

@@ -16,7 +16,7 @@ class Transcript:
 
     def __init__(self) -> None:
         self._load: list[bytes] = []
-        self._compiles: dict[str, bytes] = {}
+        self._compiles: dict[tuple[str, str], bytes] = {}
         self._latest: list[bytes] = []
 
     def note(self, request: object, line: bytes) -> None:
@@ -27,20 +27,23 @@ class Transcript:
         needed = dict.fromkeys(self._compiles[h] for h in _handles(request) if h in self._compiles)
         self._latest = [*needed, line]
         if isinstance(request, Compile):
-            self._compiles.update(dict.fromkeys((v.id for v in request.variants), line))
+            self._compiles.update(dict.fromkeys(((request.function, v.id) for v in request.variants), line))
         elif isinstance(request, Release):
             for handle in request.ids:
-                self._compiles.pop(handle, None)
+                self._compiles.pop(("", handle), None)
 
     def lines(self) -> list[bytes]:
         return [*self._load, *self._latest]
 
 
-def _handles(request: object) -> tuple[str, ...]:
+def _handles(request: object) -> tuple[tuple[str, str], ...]:
+    """The functions and handles that `request` names."""
     if isinstance(request, Round):
-        return tuple(arm.id for arm in request.arms)
-    if isinstance(request, (Numerics, Profile)):
-        return (request.id,)
+        return tuple((request.function, arm.id) for arm in request.arms)
+    if isinstance(request, Numerics):
+        return ((request.function, request.id),)
+    if isinstance(request, Profile):
+        return (("", request.id),)
     return ()
 
 

@@ -33,6 +33,8 @@ __all__ = ["Replay", "ReplaySession"]
 
 V = TypeVar("V")
 
+_NO_FUNCTIONS = "what was measured of other functions than the step is not replayed"
+
 
 class Replay:
     """A recorded run as a machine: `factory` is a `SessionFactory`, `now` a clock that recorded times advance.
@@ -113,29 +115,46 @@ class ReplaySession:
         self._life.require()
         return ProbeReply(types={name: self._run.option_types.get(name) for name in names})
 
-    def compile(self, variants: Sequence[Variant], *, threads: int = 1) -> CompileReply:
+    def compile(self, variants: Sequence[Variant], *, threads: int = 1, function: str = "") -> CompileReply:
         self._life.require()
+        if function:
+            return CompileReply(results=tuple(_unrecorded(_NO_FUNCTIONS, "compile") for _ in variants))
         return CompileReply(results=tuple(self._compile(v) for v in variants))
 
-    def round(self, arms: Sequence[Arm], *, reset: bool = True) -> tuple[Block | Failure, ...]:
+    def round(self, arms: Sequence[Arm], *, reset: bool = True, function: str = "") -> tuple[Block | Failure, ...]:
         self._life.require()
+        if function:
+            return tuple(_unrecorded(_NO_FUNCTIONS, "round") for _ in arms)
         labels = [self._label(arm.id) for arm in arms]
         base = self._draw({label for label in labels if not isinstance(label, Failure)})
         used: dict[Label, int] = {}
         return tuple(self._block(arm, label, base, used) for arm, label in zip(arms, labels, strict=True))
 
     def numerics(
-        self, handle: str, *, steps: int, reference: Path, save: bool = False, nudge: bool = False
+        self,
+        handle: str,
+        *,
+        steps: int,
+        reference: Path,
+        save: bool = False,
+        nudge: int = 0,
+        nudge_size: float = 1.0,
+        precise: bool = False,
+        function: str = "",
     ) -> NumericsReply | Failure:
         self._life.require()
+        if function:
+            return _unrecorded(_NO_FUNCTIONS, "numerics")
         config = self._candidates.get(handle)
         if config is None:
             return _unrecorded(f"no candidate {handle!r}: compile it first", "numerics")
+        if precise:
+            return self._precise(config, save=save)
         if save:
             return NumericsReply(leaves=())
         nulls = self._find(lambda r: r.nulls) or []
         if nudge:
-            replies = nulls[1:] or nulls
+            replies = (self._find(lambda r: r.coarse) if nudge_size != 1 else None) or nulls[1:] or nulls
         else:
             replies = self._find(lambda r: r.gates.get(config)) or (nulls[:1] if config == self._own.config else [])
         if not replies and (failure := self._run.failures.get((config, "numerics"))):
@@ -160,6 +179,20 @@ class ReplaySession:
 
     def close(self) -> None:
         self._life.close()
+
+    def _precise(self, config: Config, *, save: bool) -> NumericsReply | Failure:
+        """What the high-precision reference was, and how far from it `config` was; the control's own is beside it."""
+        recorded = self._find(lambda r: r.references)
+        made = recorded[-1] if recorded else None
+        if made is None or made.control is None:
+            failure = made.failure if made else None
+            return failure or _unrecorded("no high-precision reference was recorded", "numerics")
+        if save:
+            return NumericsReply(leaves=(), precision=made.control.precision)
+        replies = self._find(lambda r: r.precise.get(config)) or ([made.control] if config == self._own.config else [])
+        if not replies:
+            return _unrecorded(f"no comparison of {config} with a high-precision reference was recorded", "numerics")
+        return self._rng.choice(replies)
 
     # -- looking things up -----------------------------------------------------------------------------------------
 
@@ -226,21 +259,27 @@ class ReplaySession:
         if label in base:
             block = base[label][used.get(label, 0) % len(base[label])]
             used[label] = used.get(label, 0) + 1
-            step_s, first_s = block.seconds / block.steps, block.first_s
         else:
-            step_s, first_s = self._elsewhere(label, base)
-        self._replay.advance(first_s + arm.steps * step_s)
-        return Block(id=arm.id, steps=arm.steps, seconds=arm.steps * step_s, first_s=first_s)
+            block = self._elsewhere(label, base)
+        seconds = arm.steps * block.seconds / block.steps
+        self._replay.advance(block.first_s + seconds)
+        return replace(block, id=arm.id, steps=arm.steps, seconds=seconds)
 
-    def _elsewhere(self, label: Label, base: RecordedRound) -> tuple[float, float]:
-        """(seconds a step, seconds of the discarded step) of an arm that `base` lacks, by a ratio in another round."""
+    def _elsewhere(self, label: Label, base: RecordedRound) -> Block:
+        """A block of an arm that `base` lacks, by its ratio to what another round shares with `base`."""
         rounds = self._find(lambda r: [one for one in r.rounds if label in one]) or []
         shared = [one for one in rounds if one.keys() & base.keys()]
         other = self._rng.choice(shared or rounds)
         block = self._rng.choice(other[label])
         common = next((c for c in (self._own.config, *other) if c in other and c in base), None)
         scale = 1.0 if common is None else _step_s(base[common]) / _step_s(other[common])
-        return block.seconds / block.steps * scale, block.first_s * scale
+        return replace(
+            block,
+            seconds=block.seconds * scale,
+            first_s=block.first_s * scale,
+            value_s=None if block.value_s is None else block.value_s * scale,
+            parts={name: seconds * scale for name, seconds in block.parts.items()},
+        )
 
     def _data_or_end(self, failure: Failure) -> Failure:
         """The failure as data; raises SessionEnded if it ended the recorded session."""
@@ -250,7 +289,7 @@ class ReplaySession:
 
 
 def _step_s(blocks: Sequence[Block]) -> float:
-    return sum(b.seconds / b.steps for b in blocks) / len(blocks)
+    return sum(b.step_s for b in blocks) / len(blocks)
 
 
 def _unrecorded(message: str, phase: str) -> Failure:

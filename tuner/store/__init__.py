@@ -6,6 +6,7 @@ SQLAlchemy and Optuna are slow to load.
 
 from __future__ import annotations
 
+from tuner.store.find import WorkloadRuns, find_run, runs_at, runs_of
 from tuner.store.folder import RunFolder, Store, open_store
 from tuner.store.identity import earlier_run, new_run, run_id, run_identity
 from tuner.store.log import EventLog, read
@@ -15,6 +16,7 @@ __all__ = [
     "EventLog",
     "RunFolder",
     "Store",
+    "WorkloadRuns",
     "earlier_run",
     "find_run",
     "local_sources",
@@ -23,5 +25,7 @@ __all__ = [
     "read",
     "run_id",
     "run_identity",
+    "runs_at",
+    "runs_of",
     "workload_digest",
 ]

@@ -23,6 +23,8 @@ __all__ = [
     "NumericsCompared",
     "OffsetMeasured",
     "PairTimed",
+    "PairsPlanned",
+    "PreciseReference",
     "RoundTimed",
     "RunFinished",
     "RunStarted",
@@ -81,7 +83,10 @@ class CandidateCompiled(Event, frozen=True, kw_only=True, tag="candidate_compile
 
 
 class NumericsCompared(Event, frozen=True, kw_only=True, tag="numerics_compared"):
-    """`purpose`: gate · null (benign changes that set the tolerance). `passed` None for the null set."""
+    """`purpose`: gate · null (benign changes that set the tolerance) · coarse (inputs moved further, for integers).
+    `passed` None for the null set. `reason`: why not, or how, if it took the second chance; `precise`: the same results
+    against the high-precision reference, where that was asked. `function`: another function than the step.
+    """
 
     session: str
     config: Config
@@ -89,6 +94,17 @@ class NumericsCompared(Event, frozen=True, kw_only=True, tag="numerics_compared"
     reply: NumericsReply
     passed: bool | None = None
     reason: str = ""
+    precise: NumericsReply | None = None
+    function: str = ""
+
+
+class PreciseReference(Event, frozen=True, kw_only=True, tag="precise_reference"):
+    """A high-precision reference was asked for. `control`: how far from it the control's own results are; None if it
+    could not be had, `failure` says why."""
+
+    session: str
+    control: NumericsReply | None
+    failure: Failure | None = None
 
 
 class EffectHidden(Event, frozen=True, kw_only=True, tag="effect_hidden"):
@@ -101,7 +117,8 @@ class EffectHidden(Event, frozen=True, kw_only=True, tag="effect_hidden"):
 
 class RoundTimed(Event, frozen=True, kw_only=True, tag="round_timed"):
     """One pass over arms in random order; `control` is the control's handle. `conditions`:
-    machine readings. An arm that failed has no block here; its trial says why."""
+    machine readings. An arm that failed has no block here; its trial says why. `function`: another function of the
+    program than the step."""
 
     session: str
     stage: str
@@ -109,6 +126,7 @@ class RoundTimed(Event, frozen=True, kw_only=True, tag="round_timed"):
     blocks: tuple[Block, ...]
     conditions: dict[str, float] = {}
     disturbed: str = ""
+    function: str = ""
 
 
 class OffsetMeasured(Event, frozen=True, kw_only=True, tag="offset_measured"):
@@ -137,8 +155,26 @@ class TrialFinished(Event, frozen=True, kw_only=True, tag="trial_finished"):
     label: str = ""
 
 
+class PairsPlanned(Event, frozen=True, kw_only=True, tag="pairs_planned"):
+    """How the confirmation goes on from here: numbers of pairs at which it is looked at, settled by the first of these
+    events, and turns in each further pair, chosen by spreads alone. `round_sd`, `process_sd`: those spreads;
+    `resolution`: the smallest gain that this resolves."""
+
+    looks: tuple[int, ...]
+    turns: int
+    round_sd: float
+    process_sd: float
+    resolution: float
+
+
 class PairTimed(Event, frozen=True, kw_only=True, tag="pair_timed"):
-    """One confirmation pair: a fresh default and fresh finalists, alternating. `log_ratio` is finalist to default."""
+    """One confirmation pair: a fresh default and fresh finalists, alternating. `log_ratio` is finalist to default.
+
+    `turns`: blocks of each behind it; `spread`: standard deviation of one turn's log ratio. `conditions`: machine
+    readings over the pair; `disturbed`: what disturbed it, "" if nothing. Of several pairs of one index (a disturbed
+    one is timed again) the last counts. `control_fingerprint`: the default's, in this pair's process. `steps`: of a
+    workload of several steps, each one's own log ratio. `control_ms`, `finalist_ms`: values of the objective.
+    """
 
     index: int
     config: Config
@@ -147,6 +183,12 @@ class PairTimed(Event, frozen=True, kw_only=True, tag="pair_timed"):
     finalist_ms: float
     fingerprint: str
     alive_together: bool
+    turns: int = 0
+    spread: float = 0.0
+    conditions: dict[str, float] = {}
+    disturbed: str = ""
+    control_fingerprint: str = ""
+    steps: dict[str, float] = {}
 
 
 class StageFinished(Event, frozen=True, kw_only=True, tag="stage_finished"):
@@ -175,11 +217,13 @@ AnyEvent = (
     | SessionClosed
     | CandidateCompiled
     | NumericsCompared
+    | PreciseReference
     | EffectHidden
     | RoundTimed
     | OffsetMeasured
     | TrialFinished
     | PairTimed
+    | PairsPlanned
     | StageFinished
     | Notice
     | Interruption

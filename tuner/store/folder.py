@@ -52,6 +52,11 @@ class RunFolder(msgspec.Struct, frozen=True, kw_only=True):
         return self.scratch / "reference.npz"
 
     @property
+    def precise(self) -> Path:
+        """The step's outputs in a wider floating dtype, for results that the gate refuses."""
+        return self.scratch / "precise.npz"
+
+    @property
     def best_env(self) -> Path:
         return self.path / "best.env"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -93,16 +94,19 @@ class Index:
             except sa.exc.SQLAlchemyError as error:
                 raise self._error(error) from error
 
-    def best_for(self, program: str, environment_key: str) -> list[Known]:
-        """Configs with a proven gain for `program` in the environment with this identity key, newest verdict first.
+    def best_for(self, program: str, environment_key: str, *, objective: str = "mean") -> list[Known]:
+        """Configs with a proven gain for `program` in the environment with this identity key, newest verdict first;
+        only what runs with this objective found.
 
-        A config counts by its newest verdict alone. Raises StoreError if the database can't be read.
+        A config counts by its newest verdict alone, one on an unstable machine by the one before. Raises StoreError if
+        the database can't be read.
         """
         query = (
-            sa.select(tables.verdicts, tables.configs.c.settings, tables.runs.c.run)
+            sa.select(tables.verdicts, tables.configs.c.settings, tables.runs.c.run, tables.runs.c.options)
             .join(tables.runs, tables.runs.c.uid == tables.verdicts.c.uid)
             .join(tables.configs, tables.configs.c.config == tables.verdicts.c.config)
             .where(tables.runs.c.program == program, tables.runs.c.environment == environment_key)
+            .where(tables.verdicts.c.verdict != Verdict.UNSTABLE.value)
             .order_by(tables.verdicts.c.time.desc(), tables.verdicts.c.place)
         )
         self.open()
@@ -112,8 +116,33 @@ class Index:
             raise self._error(error) from error
         newest: dict[str, sa.RowMapping] = {}
         for row in rows:
-            newest.setdefault(row["config"], row)
+            if _objective(row) == objective:
+                newest.setdefault(row["config"], row)
         return [_known(row) for row in newest.values() if row["verdict"] == Verdict.FASTER]
+
+    def pair_spread(self, program: str, environment_key: str, *, objective: str = "mean") -> tuple[float, int] | None:
+        """Standard deviation of a gain between pairs of processes, and how many pairs showed it, pooled over all
+        finalists of `program` in this environment whose runs had this objective; None if there were none. Raises
+        StoreError as `best_for` does."""
+        query = (
+            sa.select(tables.verdicts.c.se, tables.verdicts.c.n, tables.runs.c.options)
+            .join(tables.runs, tables.runs.c.uid == tables.verdicts.c.uid)
+            .where(tables.runs.c.program == program, tables.runs.c.environment == environment_key)
+        )
+        self.open()
+        try:
+            rows = retry(lambda: self._select(query), limit_s=10.0)
+        except sa.exc.SQLAlchemyError as error:
+            raise self._error(error) from error
+        known = [
+            (r["se"], r["n"])
+            for r in rows
+            if r["se"] is not None and math.isfinite(r["se"]) and r["n"] > 1 and _objective(r) == objective
+        ]
+        degrees = sum(n - 1 for _, n in known)
+        if not degrees:
+            return None
+        return math.sqrt(sum((n - 1) * n * se**2 for se, n in known) / degrees), degrees + 1
 
     def close(self) -> None:
         self._engine.dispose()
@@ -234,6 +263,11 @@ class Index:
 
 class _Damaged(Exception):
     """SQLite's own check complains, though it raises nothing."""
+
+
+def _objective(row: sa.RowMapping) -> str:
+    """What the row's run made small; older runs knew the mean alone."""
+    return str(row["options"].get("objective", "mean"))
 
 
 def _known(row: sa.RowMapping) -> Known:

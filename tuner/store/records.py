@@ -8,16 +8,19 @@ from tuner.knobs.config import Config
 from tuner.knobs.knob import Knob
 from tuner.knobs.status import KnobStatus
 from tuner.machine.environment import Environment
-from tuner.measure.types import Estimate, Tolerance, Verdict
+from tuner.measure.objective import BlockForm, Objective
+from tuner.measure.types import Estimate, Levels, Tolerance, Verdict
 from tuner.protocol.failure import Failure
 
 __all__ = [
     "BaselineRecord",
     "ConfirmRecord",
+    "Draws",
     "Effect",
     "Finalist",
     "Measured",
     "MinimiseRecord",
+    "OtherFunction",
     "PresetsRecord",
     "ProbeRecord",
     "ReportRecord",
@@ -61,11 +64,15 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
 
 
 class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
-    """`steps_per_block`: k. `noise`: standard deviation of one round's control-to-control log ratio.
+    """`objective`: what is made small; `control_ms` is its value for the control. `steps_per_block`: k, after `warm_up`
+    discarded steps. `step_ms`: what one of them takes by the clock (0 in older logs: `control_ms`). `steps_discarded`:
+    steps until the times were steady; `settled`: False if they never were.
 
-    `resolution`: smallest gain the budget can resolve. `pair_s`: what a pair of fresh
-    processes takes; `reserve_s`: what confirm and seal need.
-    `skipped`: stages that the budget has no room for. `steps_discarded`: steps until the times were steady.
+    `noise`: standard deviation of one round's control-to-control log ratio; `step_noise`: of the log time of one step
+    timed by itself (None where a block is one step); `level_noise`: of the control's own log time from block to block.
+    `resolution`: smallest gain the budget can resolve, if processes differ by `process_noise` as in `process_pairs`
+    earlier pairs (0: that is assumed). `pair_s`: what a pair of fresh processes takes; `reserve_s`: what confirm and
+    seal need. `skipped`: stages that the budget has no room for.
     """
 
     program: str
@@ -84,6 +91,29 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     pair_s: float
     reserve_s: float
     skipped: tuple[str, ...]
+    step_noise: float | None = None
+    level_noise: float = 0.0
+    settled: bool = True
+    process_noise: float = 0.0
+    process_pairs: int = 0
+    objective: Objective = Objective()
+    warm_up: int = 1
+    step_ms: float = 0.0
+
+    @property
+    def form(self) -> BlockForm:
+        """How blocks are timed."""
+        return BlockForm(steps=self.steps_per_block, warm_up=self.warm_up, quantile=self.objective.quantile)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step by the clock, whatever the objective makes of them."""
+        return (self.step_ms or self.control_ms) / 1e3
+
+    @property
+    def block_s(self) -> float:
+        """Seconds of a block by the clock, its discarded steps among them."""
+        return self.form.all_steps * self.step_s
 
 
 class PresetsRecord(msgspec.Struct, frozen=True, kw_only=True, tag="presets"):
@@ -118,10 +148,28 @@ class MinimiseRecord(msgspec.Struct, frozen=True, kw_only=True, tag="minimise"):
     winner_effects: tuple[Effect, ...] = ()
 
 
+class OtherFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """Another jitted function of the program under a finalist's settings, in one pair of fresh processes.
+
+    `passed`: its numbers are the default's; None if that could not be told, `reason` says why. `gain`: its own, from
+    that one pair. `failure`: how it failed under the settings.
+    """
+
+    name: str
+    passed: bool | None = None
+    reason: str = ""
+    gain: Estimate | None = None
+    peak_bytes: int | None = None
+    default_peak_bytes: int | None = None
+    failure: Failure | None = None
+
+
 class Finalist(msgspec.Struct, frozen=True, kw_only=True):
     """A config in the form that will be emitted, against the default, in fresh processes.
 
-    `log_ratios`: one a pair of fresh processes, log t(finalist) − log t(default).
+    `log_ratios`: one a pair of fresh processes, log t(finalist) − log t(default). `best_ms`, `control_ms`: values of
+    the objective. `steps`: of a workload of several steps, each one's own gain, from the same pairs; no part of the
+    verdict.
     """
 
     config: Config
@@ -131,11 +179,28 @@ class Finalist(msgspec.Struct, frozen=True, kw_only=True):
     best_ms: float
     control_ms: float
     failure: Failure | None = None
+    steps: dict[str, Estimate] = {}
+    others: tuple[OtherFunction, ...] = ()
+
+
+class Draws(msgspec.Struct, frozen=True, kw_only=True):
+    """What fresh processes made of one config: `ms`, a step in each; `programs`, how many different fingerprints there
+    were; `spread`, the standard deviation of its log time from process to process, drift included."""
+
+    config: Config
+    ms: tuple[float, ...]
+    programs: int
+    spread: float
 
 
 class ConfirmRecord(msgspec.Struct, frozen=True, kw_only=True, tag="confirm"):
     """`chosen`: what will be emitted, the default unless a finalist is `faster`. `verdict`: faster; same, where every
-    finalist's interval excludes a gain of δ; else unclear."""
+    finalist's interval excludes a gain of δ; unstable, where the machine allows no such claim; else unclear.
+
+    `noise`: what the pairs themselves showed; `resolution`: the smallest gain that they could resolve, by that.
+    `draws`: the default's and each finalist's. `unstable`: what was seen; a `faster` beside it is larger than all that.
+    `redone`: disturbed pairs that were timed again; `disturbed`: pairs that count although they were disturbed.
+    """
 
     finalists: tuple[Finalist, ...]
     chosen: Config
@@ -145,10 +210,23 @@ class ConfirmRecord(msgspec.Struct, frozen=True, kw_only=True, tag="confirm"):
     best_ms: float
     pairs: int
     alive_together: bool
+    noise: Levels | None = None
+    turns: int = 0
+    resolution: float | None = None
+    draws: tuple[Draws, ...] = ()
+    unstable: str = ""
+    redone: int = 0
+    disturbed: int = 0
+    objective: Objective = Objective()
 
 
 class SealRecord(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
-    """`cache_requests`/`cache_hits`: JAX's own events in a second fresh process that loaded the sealed cache."""
+    """`cache_requests`/`cache_hits`: JAX's own events in a second fresh process that loaded the sealed cache.
+
+    `sealed`: the gain of this one executable, loaded from its cache in fresh processes, over a default compiled afresh
+    in each of `sealed_pairs` pairs; None if it wasn't measured, `sealed_note` says why. `draws_ms`: a step of each of
+    the executables that the sealed one was the best of, () if only one was made.
+    """
 
     bundle: str
     environment: dict[str, str]
@@ -157,6 +235,11 @@ class SealRecord(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
     first_step_cold_s: float
     first_step_warm_s: float
     notices: tuple[str, ...]
+    sealed: Estimate | None = None
+    sealed_ms: float | None = None
+    sealed_pairs: int = 0
+    sealed_note: str = ""
+    draws_ms: tuple[float, ...] = ()
 
 
 class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag="report"):

@@ -1,4 +1,4 @@
-"""The compile request: variants of the step, lowered one by one and compiled several at once."""
+"""The compile request: variants of the step, or steps, lowered one by one and compiled several at once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Compile, Compiled, CompileReply, Variant
 from tuner.worker.failures import failure_of
-from tuner.worker.fingerprint import code_of, collectives_in, program_of
+from tuner.worker.fingerprint import code_of, collectives_in, digest, program_of
 from tuner.worker.internals import canonical_hlo
 from tuner.worker.release import release
 from tuner.worker.session import Candidate, WorkerSession, config_values, configured
@@ -41,9 +41,11 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Lowered:
+    """Each step's, by its name."""
+
     plan: _Plan
-    jitted: Any
-    lowered: jax.stages.Lowered
+    jitted: Mapping[str, Any]
+    lowered: Mapping[str, jax.stages.Lowered]
     seconds: float
 
 
@@ -130,7 +132,7 @@ def _first(session: WorkerSession, plan: _Plan) -> _Made:
     session.settled = True
     if not session.state.settle(out):
         return made
-    item.jitted.clear_cache()
+    made.candidate.clear()
     return _compile(session, _lower(session, plan))
 
 
@@ -145,11 +147,13 @@ def _batch(session: WorkerSession, plans: Sequence[_Plan], threads: int) -> list
 
 def _lower(session: WorkerSession, plan: _Plan) -> _Lowered:
     start = time.perf_counter()
-    base = session.bases.setdefault(plan.config_key, session.step.base())
-    jitted = session.step.jit(base, plan.options)
-    args, kwargs = session.state.call()
-    with configured(plan.jax_config):
-        lowered = session.step.bind(jitted.lower)(*args, **kwargs)
+    jitted, lowered = {}, {}
+    for part in session.parts:
+        base = part.bases.setdefault(plan.config_key, part.step.base())
+        jitted[part.name] = part.step.jit(base, plan.options)
+        args, kwargs = session.state.parts[part.name].call()
+        with configured(plan.jax_config):
+            lowered[part.name] = part.step.bind(jitted[part.name].lower)(*args, **kwargs)
     return _Lowered(plan, jitted, lowered, time.perf_counter() - start)
 
 
@@ -157,28 +161,52 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
     requests, hits = session.events.here()
     start = time.perf_counter()
     with configured(item.plan.jax_config):
-        compiled = item.lowered.compile()
+        compiled = {name: lowered.compile() for name, lowered in item.lowered.items()}
     seconds = time.perf_counter() - start
     now_requests, now_hits = session.events.here()
-    executable = compiled.runtime_executable()
-    hlo = canonical_hlo(executable)
+    executables = {name: one.runtime_executable() for name, one in compiled.items()}
+    hlo = {name: canonical_hlo(executable) for name, executable in executables.items()}
     cached = now_hits > hits
-    code, covers = code_of(executable, session.platform, hlo=hlo, cached=cached)
+    codes = [
+        code_of(executable, session.platform, hlo=hlo[name], cached=cached) for name, executable in executables.items()
+    ]
+    code, covers = _together(codes)
+    peaks = [_peak_bytes(one) for one in compiled.values()]
     result = Compiled(
         id="",
-        program=program_of(item.lowered, session.state.placement()),
+        program=_program(session, item),
         code=code,
         code_covers=covers,
         lower_s=item.seconds,
         compile_s=seconds,
-        peak_bytes=_peak_bytes(compiled),
-        collectives=collectives_in("\n".join(hlo)),
+        # The steps run one after another: the one that needs most decides.
+        peak_bytes=None if None in peaks else max(peak for peak in peaks if peak is not None),
+        collectives=collectives_in("\n".join(text for texts in hlo.values() for text in texts)),
         cache_hit=cached if now_requests > requests else None,
     )
-    candidate = Candidate(
-        item.plan.key, item.jitted, compiled, session.step.bind(item.jitted), item.plan.jax_config, result
-    )
+    call = {part.name: part.step.bind(item.jitted[part.name]) for part in session.parts}
+    candidate = Candidate(item.plan.key, item.jitted, compiled, call, item.plan.jax_config, result)
     return _Made(candidate, now_requests - requests, now_hits - hits)
+
+
+def _program(session: WorkerSession, item: _Lowered) -> str:
+    """Hash of the lowered step; of several, over each one's with its name and weight."""
+    states = session.state.parts
+    each = {name: program_of(lowered, states[name].placement()) for name, lowered in item.lowered.items()}
+    if len(each) == 1:
+        return next(iter(each.values()))
+    return digest(text for part in session.parts for text in (part.name, repr(part.weight), each[part.name]))
+
+
+def _together(
+    codes: Sequence[tuple[str, Literal["hlo", "hlo+codegen"]]],
+) -> tuple[str, Literal["hlo", "hlo+codegen"]]:
+    """The steps' codes (see `code_of`) as one of the same form: the two halves stand for HLO and for machine code."""
+    if len(codes) == 1:
+        return codes[0]
+    halves = [digest(code[half] for code, _ in codes)[:16] for half in (slice(16), slice(16, None))]
+    whole = all(covers == "hlo+codegen" for _, covers in codes)
+    return "".join(halves), "hlo+codegen" if whole else "hlo"
 
 
 def _peak_bytes(compiled: jax.stages.Compiled) -> int | None:

@@ -16,7 +16,8 @@ import numpy as np
 
 from tuner.protocol.messages import Loaded
 from tuner.worker.internals import BackendStart
-from tuner.worker.open import Opened
+from tuner.worker.open import Opened, OpenedStep
+from tuner.worker.workload import ONLY
 
 __all__ = ["loaded", "versions"]
 
@@ -35,12 +36,12 @@ def loaded(
     build_s: float,
 ) -> Loaded:
     """Everything about the session that the parent can't see. `build_s` includes starting the devices."""
-    step = opened.session.step
     devices = jax.devices()
-    leaves = opened.leaves
+    steps = opened.steps.items()
+    leaves = [leaf for _, step in steps for leaf in step.leaves]
     return Loaded(
         source=source,
-        step_name=step.name,
+        step_name=" + ".join(step.step.name for _, step in steps),
         platform=jax.default_backend(),
         device_kind=devices[0].device_kind,
         device_count=len(devices),
@@ -51,8 +52,16 @@ def loaded(
         xla_flags_after=os.environ.get("XLA_FLAGS", ""),
         environ_changed=dict(environ_changed),
         knobs_declared=dict(knobs_declared),
-        carried=tuple(f"{step.inputs.paths[i]} <- {opened.out_paths[j]}" for i, j in opened.carry.pairs),
-        inputs=tuple(f"{path}: {_text(leaf)}" for path, leaf in zip(step.inputs.paths, leaves, strict=True)),
+        carried=tuple(
+            f"{_of(name)}{one.step.inputs.paths[i]} <- {one.out_paths[j]}"
+            for name, one in steps
+            for i, j in one.carry.pairs
+        ),
+        inputs=tuple(
+            f"{_of(name)}{path}: {_text(leaf)}"
+            for name, one in steps
+            for path, leaf in zip(one.step.inputs.paths, one.leaves, strict=True)
+        ),
         input_bytes=sum(int(leaf.nbytes) for leaf in leaves if isinstance(leaf, (jax.Array, np.ndarray))),
         device_memory_bytes=_memory(devices[0]),
         has_check=opened.workload.check is not None,
@@ -60,7 +69,9 @@ def loaded(
         import_s=import_s,
         init_s=backend.seconds,
         build_s=max(0.0, build_s - backend.seconds),
-        notices=_notices(opened),
+        notices=tuple(f"{_of(name)}{text}" for name, one in steps for text in _notices(one)),
+        others=tuple(opened.session.others),
+        weights={part.name: part.weight for part in opened.session.parts if part.name != ONLY},
     )
 
 
@@ -81,9 +92,14 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _notices(opened: Opened) -> tuple[str, ...]:
-    step = opened.session.step
-    carried = {i for i, _ in opened.carry.pairs}
+def _of(name: str) -> str:
+    """Before what is said of one step of several."""
+    return "" if name == ONLY else f"{name}: "
+
+
+def _notices(one: OpenedStep) -> tuple[str, ...]:
+    step = one.step
+    carried = {i for i, _ in one.carry.pairs}
     notices = []
     if not carried:
         notices.append("no output looks like an input: every step gets the same inputs")
@@ -92,7 +108,7 @@ def _notices(opened: Opened) -> tuple[str, ...]:
         notices.append(
             f"donated, but given back by no output: {names}; a copy is made before every step and timed with it"
         )
-    if hosted := [i for i, leaf in enumerate(opened.leaves) if isinstance(leaf, np.ndarray) and i not in carried]:
+    if hosted := [i for i, leaf in enumerate(one.leaves) if isinstance(leaf, np.ndarray) and i not in carried]:
         names = ", ".join(step.inputs.paths[i] for i in hosted)
         notices.append(f"NumPy inputs are transferred to the device at every step: {names}")
     return tuple(notices)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.protocol.failure import Failure, FailureClass
 
-__all__ = ["Refused", "failure_of", "first_line", "place_of"]
+__all__ = ["Refused", "a_type", "failure_of", "first_line", "place_of"]
 
 _TRACEBACK_LIMIT = 20_000  # characters: a line on the pipe, not an archive
 
@@ -30,6 +30,12 @@ class Refused(Exception):
     def __init__(self, kind: FailureClass, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+def a_type(value: object) -> str:
+    """`value`'s type with its article, for a message: "a list", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def first_line(error: BaseException) -> str:

@@ -58,7 +58,7 @@ class Loop:
             raise Refused(FailureClass.PROTOCOL, f"{op} before a workload was loaded")
         from tuner.worker.ops import OPERATIONS  # imports jax
 
-        return OPERATIONS[op](self._session, request)
+        return OPERATIONS[op](self._session.function(getattr(request, "function", "")), request)
 
     def _load(self, number: Any, request: Load) -> Loaded:
         if self._session is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ import jax
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import LeafStats, Numerics, NumericsReply
 from tuner.worker.failures import Refused, first_line
+from tuner.worker.precise import precise_reference
 from tuner.worker.reference import Leaf, Reference, Writing, collected, read, stamp_of
 from tuner.worker.saved import is_key, to_host
 from tuner.worker.session import WorkerSession
-from tuner.worker.stats import Difference, compared, compared_on_device
+from tuner.worker.stats import Difference, Start, compared, compared_on_device
 from tuner.worker.wait import wait
 
 __all__ = ["check_numerics"]
@@ -25,20 +26,25 @@ _ON_DEVICE = 1 << 18  # elements from which an accelerator's leaf is compared wh
 
 
 def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
-    """Run the candidate from the initial state and compare each output leaf with the reference, or become it.
+    """Run the candidate from the initial state and compare each output leaf with the reference, or become it. A precise
+    reference is made from the step's trace instead.
 
     The live state is left where the run ended, marked to be restored. Raises Refused: PROTOCOL for a reference of
     other horizons, WRONG_RESULT if the outputs don't even have the reference's leaves and shapes.
     """
     if request.steps < 1:
         raise Refused(FailureClass.PROTOCOL, f"numerics over {request.steps} steps")
+    if request.save and request.precise:
+        return _saved(session, precise_reference(session, request.steps), request)
     reference = None if request.save else _reference(session, request)
-    horizons: dict[int, tuple[Leaf, ...]] = {}
+    if reference is not None and 0 in reference.horizons:
+        session.state.adopt(reference.horizons[0], _paths(session))
+    horizons: dict[int, tuple[Leaf, ...]] = _inputs(session)
     stats: list[LeafStats] = []
     passed, message = None, ""
     candidate = session.candidate(request.id)
     try:
-        session.state.reset(nudge=request.nudge)
+        session.state.reset(nudge=request.nudge, size=request.nudge_size)
         for steps in dict.fromkeys((1, request.steps)):
             with candidate.configured():
                 first = steps == 1
@@ -47,15 +53,32 @@ def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
             if reference is None:
                 horizons[steps] = collected(out)
             else:
-                stats += _compared(session, reference.horizons[steps], out, steps)
-        if reference is not None and session.check is not None:
+                starts = _starts(session, out, request) if steps == request.steps else None
+                stats += _compared(session, reference.horizons[steps], out, steps, starts)
+        if reference is not None and session.check is not None and not request.precise:
             passed, message = _checked(session.check, reference.horizons[request.steps], out)
     finally:
         session.state.lose()
     if reference is None:
-        session.quiet()
-        session.writing = Writing(Reference(horizons), Path(request.reference))
-    return NumericsReply(leaves=tuple(stats), check=passed, check_message=message)
+        return _saved(session, Reference(horizons), request)
+    return NumericsReply(leaves=tuple(stats), check=passed, check_message=message, precision=reference.precision)
+
+
+def _paths(session: WorkerSession) -> dict[str, tuple[str, ...]]:
+    return {part.name: part.step.inputs.paths for part in session.parts}
+
+
+def _inputs(session: WorkerSession) -> dict[int, tuple[Leaf, ...]]:
+    """What a reference tells before the first step: the inputs, where another process could have others."""
+    return {0: session.state.inputs(_paths(session))} if session.adopts else {}
+
+
+def _saved(session: WorkerSession, reference: Reference, request: Numerics) -> NumericsReply:
+    session.quiet()
+    session.writing = Writing(reference, Path(request.reference))
+    if request.precise:
+        session.quiet()  # another process may be the next to read it
+    return NumericsReply(leaves=(), precision=reference.precision)
 
 
 def _reference(session: WorkerSession, request: Numerics) -> Reference:
@@ -72,7 +95,23 @@ def _reference(session: WorkerSession, request: Numerics) -> Reference:
     return reference
 
 
-def _compared(session: WorkerSession, reference: tuple[Leaf, ...], out: Any, steps: int) -> list[LeafStats]:
+def _starts(session: WorkerSession, out: Any, request: Numerics) -> list[Start | None]:
+    """Where each leaf of `out` that takes an input's place began. Told after the last step alone: reading the inputs
+    too makes a comparison half as long again, and what a step doesn't move it doesn't move in several."""
+    plain = session.state.starts(out)
+    moved = plain
+    if request.nudge:
+        moved = session.state.starts(out, nudge=request.nudge, size=request.nudge_size)
+    return [None if s is None or t is None else Start(s, t) for s, t in zip(plain, moved, strict=True)]
+
+
+def _compared(
+    session: WorkerSession,
+    reference: tuple[Leaf, ...],
+    out: Any,
+    steps: int,
+    starts: Sequence[Start | None] | None,
+) -> list[LeafStats]:
     flat, _ = jax.tree_util.tree_flatten_with_path(out)
     paths = ["out" + jax.tree_util.keystr(path) for path, _ in flat]
     if paths != [leaf.path for leaf in reference]:
@@ -81,7 +120,8 @@ def _compared(session: WorkerSession, reference: tuple[Leaf, ...], out: Any, ste
         )
     # NumPy lets go of the interpreter's lock in its loops: several leaves at once, as many as there are cores.
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="tuner-compare") as pool:
-        found = pool.map(lambda pair: _difference(session, *pair), zip(reference, [a for _, a in flat], strict=True))
+        trios = zip(reference, [array for _, array in flat], starts or [None] * len(flat), strict=True)
+        found = pool.map(lambda trio: _difference(session, *trio), trios)
     return [
         LeafStats(
             path=leaf.path,
@@ -92,19 +132,23 @@ def _compared(session: WorkerSession, reference: tuple[Leaf, ...], out: Any, ste
             l2=difference.l2,
             slope=difference.slope,
             masks_equal=difference.masks_equal,
+            travel=difference.travel,
+            moved_l2=difference.moved_l2,
+            moved_slope=difference.moved_slope,
+            still=difference.still,
         )
         for leaf, (_, array), difference in zip(reference, flat, found, strict=True)
     ]
 
 
-def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array) -> Difference:
+def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array, start: Start | None) -> Difference:
     shape = jax.random.key_data(array).shape if is_key(array) else array.shape
     if shape != leaf.data.shape:
         message = f"{leaf.path} has shape {array.shape}, the reference {leaf.array().shape}"
         raise Refused(FailureClass.WRONG_RESULT, message)
     if session.platform == "cpu" or array.size < _ON_DEVICE or is_key(array):
-        return compared(leaf.data, to_host(array))
-    return compared_on_device(jax.device_put(leaf.data, array.sharding), array)
+        return compared(leaf.data, to_host(array), start)
+    return compared_on_device(jax.device_put(leaf.data, array.sharding), array, start)
 
 
 def _checked(check: Callable[[Any, Any], Any], reference: tuple[Leaf, ...], out: Any) -> tuple[bool, str]:

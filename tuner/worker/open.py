@@ -1,7 +1,8 @@
-"""Opens a session: the platform, the step that the workload handed over, and its state."""
+"""Opens a session: the platform, the steps that the workload handed over, and their state."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,24 +11,37 @@ import jax
 
 from tuner.protocol.failure import FailureClass
 from tuner.worker import carry, internals
+from tuner.worker import others as others_of
 from tuner.worker.events import CompileEvents
 from tuner.worker.failures import Refused, first_line
-from tuner.worker.session import WorkerSession
+from tuner.worker.others import Other, other_of
+from tuner.worker.saved import Saved
+from tuner.worker.session import Part, WorkerSession
 from tuner.worker.state import State
-from tuner.worker.step import Step, Workload, make_step, workload_of
+from tuner.worker.states import States
+from tuner.worker.step import Step, make_step
+from tuner.worker.workload import ONLY, Given, Workload, workload_of
 
-__all__ = ["Opened", "check_platform", "open_build", "open_call", "prepare"]
+__all__ = ["Opened", "OpenedStep", "check_platform", "open_build", "open_call", "prepare"]
+
+
+@dataclass(frozen=True)
+class OpenedStep:
+    """What only the reply to Load tells of one step. `leaves`: its initial inputs; not to be kept."""
+
+    step: Step
+    leaves: list[Any]
+    carry: carry.Carry
+    out_paths: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A session with what only the reply to Load tells. `leaves`: the initial inputs; not to be kept."""
+    """A session with what only the reply to Load tells. `steps`: by name; not to be kept."""
 
     session: WorkerSession
-    leaves: list[Any]
     workload: Workload
-    carry: carry.Carry
-    out_paths: tuple[str, ...]
+    steps: Mapping[str, OpenedStep]
 
 
 def prepare(platform: str | None) -> internals.BackendStart:
@@ -58,39 +72,79 @@ def check_platform(platform: str | None) -> None:
 
 def open_build(returned: Any) -> Opened:
     """A session from what `build` returned. Raises Refused(WORKLOAD) if it can't be stepped."""
-    workload = workload_of(returned)
 
-    def threading(step: Step, arguments: tuple[Any, ...], out: Any) -> carry.Carry:
-        if workload.carry is not None:
-            return carry.counted(arguments, out, workload.carry)
+    def threading(given: Given, step: Step, arguments: tuple[Any, ...], out: Any) -> carry.Carry:
+        if given.carry is not None:
+            return carry.counted(arguments, out, given.carry)
         return carry.detected(arguments, out, donated=step.donated)
 
-    return _open(workload, threading)
+    workload = workload_of(returned)
+    others = {}
+    for name, (function, args) in workload.others.items():
+        try:
+            others[name] = other_of(function, args)
+        except Refused as error:
+            raise Refused(error.kind, f"others[{name!r}]: {error}") from error
+    return _open(workload, threading, others)
 
 
 def open_call(
-    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, seen: Sequence[tuple[int, int]]
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    seen: Sequence[tuple[int, int]],
+    others: Mapping[str, Other],
 ) -> Opened:
     """A session from one call in a running script. `seen`: (input leaf, output leaf) pairs that its calls threaded;
-    without any, shapes decide."""
+    without any, shapes decide. `others`: what else it jitted and called."""
 
-    def threading(step: Step, arguments: tuple[Any, ...], out: Any) -> carry.Carry:
+    def threading(_given: Given, step: Step, arguments: tuple[Any, ...], out: Any) -> carry.Carry:
         return carry.paired(arguments, out, seen) if seen else carry.detected(arguments, out, donated=step.donated)
 
-    return _open(Workload(function, args, kwargs), threading)
+    opened = _open(Workload({ONLY: Given(function, args, kwargs)}), threading, others)
+    opened.session.adopts = True  # the script's own steps made its inputs, under the settings of this process
+    return opened
 
 
-def _open(workload: Workload, threading: Callable[[Step, tuple[Any, ...], Any], carry.Carry]) -> Opened:
-    step = make_step(workload.step, workload.args, workload.kwargs)
-    base = step.base()
+def _open(
+    workload: Workload,
+    threading: Callable[[Given, Step, tuple[Any, ...], Any], carry.Carry],
+    others: Mapping[str, Other],
+) -> Opened:
+    parts, states, steps = [], {}, {}
+    copies: dict[int, Saved] = {}
+    for name, given in workload.steps.items():
+        try:
+            step = make_step(given.step, given.args, given.kwargs)
+            base = step.base()
+            traced = _traced(step, base, given)
+            out = traced.out_info
+            threaded = threading(given, step, step.inputs.arguments(given.args), out)
+        except Refused as error:
+            raise Refused(error.kind, f"{name}: {error}" if name != ONLY else str(error)) from error
+        leaves = step.inputs.leaves(given.args, given.kwargs)
+        flat, _ = jax.tree_util.tree_flatten_with_path(out)
+        paths = tuple("out" + jax.tree_util.keystr(path) for path, _ in flat)
+        parts.append(Part(name, step, given.weight, {(): base}))
+        states[name] = State(step.inputs, leaves, threaded)
+        steps[name] = OpenedStep(step, leaves, threaded, paths)
+        copies |= {id(leaf): copy for i, leaf in enumerate(leaves) if (copy := states[name].copy_of(i)) is not None}
+    state = States(states)
+    if len(states) > 1:
+        state.lose()  # two steps may have been given one array, and each must be free to donate its own
+    events = CompileEvents()
+    openers = {
+        name: functools.partial(others_of.opened, name, others_of.without_sharing(other, copies), events)
+        for name, other in others.items()
+    }
+    session = WorkerSession(tuple(parts), state, workload.check, events, others=openers)
+    return Opened(session, workload, steps)
+
+
+def _traced(step: Step, base: Callable[..., Any], given: Given) -> Any:
+    """The step's trace: what comes out of it (shapes and dtypes), and its operations."""
     try:
-        out = step.bind(step.jit(base, {}).eval_shape)(*workload.args, **workload.kwargs)
+        return step.bind(step.jit(base, {}).trace)(*given.args, **given.kwargs)
     except Exception as error:
         raise Refused(FailureClass.WORKLOAD, f"the step can't be traced: {first_line(error)}") from error
-    threaded = threading(step, step.inputs.arguments(workload.args), out)
-    leaves = step.inputs.leaves(workload.args, workload.kwargs)
-    flat, _ = jax.tree_util.tree_flatten_with_path(out)
-    paths = tuple("out" + jax.tree_util.keystr(path) for path, _ in flat)
-    state = State(step.inputs, leaves, threaded)
-    session = WorkerSession(step, state, workload.check, CompileEvents(), bases={(): base})
-    return Opened(session, leaves, workload, threaded, paths)

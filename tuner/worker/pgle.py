@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 from dataclasses import replace
 
+from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Pgle, PgleReply, Variant
 from tuner.worker import internals
 from tuner.worker.compile import build_candidate
+from tuner.worker.failures import Refused
 from tuner.worker.session import Candidate, WorkerSession
 from tuner.worker.wait import wait
 from tuner.worker.wire import bytes_fields
@@ -19,7 +21,10 @@ _COSTS = 1  # field of ProfiledInstructionsProto: one entry an instruction
 
 def take_profile(session: WorkerSession, request: Pgle) -> PgleReply:
     """Trace `runs` steps one by one and aggregate them. A trace with nothing to aggregate (on a CPU always) gives an
-    empty profile."""
+    empty profile. Raises Refused(UNSUPPORTED) for a workload of several steps: costs are kept by the instruction's
+    name, which several programs share."""
+    if len(session.parts) > 1:
+        raise Refused(FailureClass.UNSUPPORTED, "a PGLE profile holds one program's costs; this workload has several")
     candidate = build_candidate(session, _traceable(request.variant, session.platform))
     try:
         with candidate.configured():
@@ -30,7 +35,7 @@ def take_profile(session: WorkerSession, request: Pgle) -> PgleReply:
         raise
     finally:
         if session.twin(candidate.key) is None:
-            candidate.jitted.clear_cache()
+            candidate.clear()
     full = [trace for trace in traces if trace]
     profile = internals.aggregate_profiles(full, request.percentile) if full else b""
     return PgleReply(profile=base64.b64encode(profile).decode(), instructions=instructions_in(profile))

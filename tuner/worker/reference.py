@@ -40,9 +40,12 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Reference:
-    """Output leaves after so many steps from the initial state."""
+    """Output leaves after so many steps from the initial state; after none: the inputs, where they have to be told.
+    `precision`: the dtype that they were computed in,
+    where that is not the step's own."""
 
     horizons: Mapping[int, tuple[Leaf, ...]]
+    precision: str = ""
 
 
 def collected(outputs: Any) -> tuple[Leaf, ...]:
@@ -112,7 +115,8 @@ def write(reference: Reference, path: Path) -> None:
                     "key_impl": leaf.key_impl,
                 }
             )
-    description = np.frombuffer(json.dumps(entries).encode(), np.uint8)
+    told = {"precision": reference.precision, "leaves": entries}
+    description = np.frombuffer(json.dumps(told).encode(), np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     with unfinished.open("wb") as stream:
@@ -124,7 +128,8 @@ def read(path: Path) -> Reference:
     """The reference in `path`. Raises Refused(PROTOCOL) if there is none."""
     try:
         with np.load(path) as archive:
-            entries = json.loads(archive["description"].tobytes())
+            told = json.loads(archive["description"].tobytes())
+            entries, precision = told["leaves"], told["precision"]
             arrays = [archive[f"arr_{i}"] for i in range(len(entries))]
     except (OSError, KeyError, ValueError) as error:
         raise Refused(FailureClass.PROTOCOL, f"{path} holds no reference outputs: {error}") from error
@@ -133,4 +138,4 @@ def read(path: Path) -> Reference:
         data = np.frombuffer(raw.tobytes(), jnp.dtype(entry["stored"])).reshape(entry["shape"])
         leaf = Leaf(entry["path"], entry["dtype"], data, entry["key_impl"])
         horizons[entry["steps"]] = (*horizons.get(entry["steps"], ()), leaf)
-    return Reference(horizons)
+    return Reference(horizons, precision)

@@ -26,10 +26,10 @@ def release(session: WorkerSession, handles: Iterable[str]) -> None:
     is the session. Clearing one candidate's cache leaves the others callable without a new compile.
     """
     gone = [session.candidates.pop(handle) for handle in handles if handle in session.candidates]
-    used = {id(candidate.jitted) for candidate in session.candidates.values()}
+    used = {candidate.key for candidate in session.candidates.values()}
     for candidate in gone:
-        if id(candidate.jitted) not in used:
-            candidate.jitted.clear_cache()
+        if candidate.key not in used:
+            candidate.clear()
     if gone:
         del gone, candidate
         gc.collect()

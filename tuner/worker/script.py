@@ -93,7 +93,7 @@ class _Script:
 
         assert self._backend is not None
         opening.check_platform(self._request.platform)
-        opened = opening.open_call(call.function, call.args, call.kwargs, seen=call.threaded)
+        opened = opening.open_call(call.function, call.args, call.kwargs, seen=call.threaded, others=call.others)
         return opened.session, describe.loaded(
             opened,
             source="script",

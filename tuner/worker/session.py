@@ -14,26 +14,42 @@ from tuner.protocol.messages import Compiled
 from tuner.worker import internals
 from tuner.worker.events import CompileEvents
 from tuner.worker.failures import Refused
-from tuner.worker.state import State
+from tuner.worker.states import Calls, States
 from tuner.worker.step import Step
 
 if TYPE_CHECKING:
     from tuner.worker.reference import Reference, Writing
 
-__all__ = ["Candidate", "WorkerSession"]
+__all__ = ["Candidate", "Part", "WorkerSession"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One step of the workload. `weight`: how often a unit of work runs it.
+
+    `bases`: one function object for each set of configuration values, the empty set's shared by almost everything.
+    Values change the trace, and jitted functions of one base with equal options share what jax caches for them: with a
+    base for two sets, releasing one candidate would take away the other's executable.
+    """
+
+    name: str
+    step: Step
+    weight: float
+    bases: dict[tuple[str, ...], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A compiled variant. `jitted` and `compiled` share one executable; `jitted` is what gets called, as in production.
+    """A compiled variant, by step. `jitted` and `compiled` share one executable; `jitted` is what gets called, as in
+    production, through `call`.
 
-    `key`: everything that makes the executable. `result`: what the compile request says about it, but for the id.
+    `key`: everything that makes the executables. `result`: what the compile request says about them, but for the id.
     """
 
     key: tuple[str, ...]
-    jitted: Any
-    compiled: Any
-    call: Callable[..., Any]
+    jitted: Mapping[str, Any]
+    compiled: Mapping[str, Any]
+    call: Calls
     jax_config: Mapping[str, Any]
     result: Compiled
 
@@ -43,27 +59,33 @@ class Candidate:
         with configured(self.jax_config):
             yield
 
+    def clear(self) -> None:
+        """Let go of the executables: jax's caches hold them for as long as the base functions live."""
+        for jitted in self.jitted.values():
+            jitted.clear_cache()
+
 
 @dataclass
 class WorkerSession:
-    """`bases`: one function object for each set of configuration values, the empty set's shared by almost everything.
-    Values change the trace, and jitted functions of one base with equal options share what jax caches for them: with a
-    base for two sets, releasing one candidate would take away the other's executable.
-
-    `settled`: the state is placed as the step's own outputs are (see `State.settle`).
+    """`parts`: the workload's steps, mostly one. `state`: theirs. `settled`: the state is placed as the steps' own
+    outputs are (see `State.settle`).
 
     `references`: the reference outputs last read here, by their file's stamp. `writing`: those last made here.
+    `adopts`: inputs may differ from process to process (a script's own steps made them), so that a reference brings
+    its own. `others`: the program's other functions by name, each with what opens it; `opened`: those that are.
     """
 
-    step: Step
-    state: State
+    parts: tuple[Part, ...]
+    state: States
     check: Callable[[Any, Any], Any] | None
     events: CompileEvents
-    bases: dict[tuple[str, ...], Callable[..., Any]]
     candidates: dict[str, Candidate] = field(default_factory=dict)
     references: dict[tuple[str, int, int], Reference] = field(default_factory=dict)
     writing: Writing | None = None
     settled: bool = False
+    adopts: bool = False
+    others: Mapping[str, Callable[[], WorkerSession]] = field(default_factory=dict)
+    opened: dict[str, WorkerSession] = field(default_factory=dict)
 
     @property
     def platform(self) -> str:
@@ -78,6 +100,23 @@ class WorkerSession:
         """Nothing of the worker's own goes on in the background when this returns."""
         if self.writing is not None:
             self.writing.done()
+        for other in self.opened.values():
+            other.quiet()
+
+    def function(self, name: str) -> WorkerSession:
+        """The session of another function, "" for this one; the others' live states make room. Raises Refused(PROTOCOL)
+        if there is no such function."""
+        for one, other in self.opened.items():
+            if one != name:
+                other.state.lose()
+        if not name:
+            return self
+        self.state.lose()
+        if name not in self.opened:
+            if name not in self.others:
+                raise Refused(FailureClass.PROTOCOL, f"the program has no other function {name!r}")
+            self.opened[name] = self.others[name]()
+        return self.opened[name]
 
     def candidate(self, handle: str) -> Candidate:
         """The candidate compiled under `handle`. Raises Refused(PROTOCOL) if there is none."""

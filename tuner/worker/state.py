@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tuner.protocol.failure import FailureClass
 from tuner.worker import carry
+from tuner.worker.failures import Refused
 from tuner.worker.nudge import nudged
+from tuner.worker.reference import Leaf
 from tuner.worker.saved import Saved, as_array, restored, saved
 from tuner.worker.step import Inputs
 from tuner.worker.wait import wait
@@ -27,8 +30,9 @@ class State:
     failed after its inputs were donated), `reset` brings it back.
     """
 
-    def __init__(self, inputs: Inputs, leaves: list[Any], threading: carry.Carry) -> None:
-        """`leaves`: the initial inputs. They become the live state, so that there is no second copy on the device."""
+    def __init__(self, inputs: Inputs, leaves: list[Any], threading: carry.Carry, *, grain: float = 0.0) -> None:
+        """`leaves`: the initial inputs. They become the live state, so that there is no second copy on the device.
+        `grain`: see `nudged`."""
         self._inputs = inputs
         self._carry = threading
         self._carried = frozenset(source for source, _ in threading.pairs)
@@ -37,14 +41,17 @@ class State:
         self._copies: dict[int, Saved] = {i: saved(x) for i, x in enumerate(leaves) if isinstance(x, jax.Array)}
         self._originals = [None if i in self._copies else leaf for i, leaf in enumerate(leaves)]
         self._call: _Call | None = inputs.call(leaves)
-        self._nudged = False
+        self._nudged = (0, 1.0)
+        self._grain = grain
         self._spent: dict[int, jax.Array] = {}
         self._stepped = False
 
-    def reset(self, *, nudge: bool = False) -> None:
-        """Put the state back to what the workload made; with `nudge`, moved by one ulp. Waits until it is there."""
+    def reset(self, *, nudge: int = 0, size: float = 1.0) -> None:
+        """Put the state back to what the workload made; with `nudge`, moved by that random draw of rounding errors,
+        `size` times as large. Waits until it is there."""
         leaves: list[Any] = [None] * len(self._originals)
-        if self._call is not None and not (nudge or self._nudged):
+        moved = (nudge, size)
+        if self._call is not None and not (nudge or self._nudged[0]):
             leaves = self._inputs.leaves(*self._call)
             again: Iterable[int] = self._carried | self._spent.keys()
             for i in again:
@@ -53,12 +60,34 @@ class State:
             again = range(len(leaves))
         self._call = None
         for i in again:
-            leaves[i] = self._initial(i, nudge)
+            leaves[i] = self._initial(i, moved)
         for i in self._spent:
             self._spent[i] = leaves[i]
         wait([leaf for leaf in leaves if isinstance(leaf, jax.Array)])
         self._call = self._inputs.call(leaves)
-        self._nudged = nudge
+        self._nudged = moved
+
+    def copy_of(self, i: int) -> Saved | None:
+        """The host copy of input leaf `i`; None if that is no jax array."""
+        return self._copies.get(i)
+
+    def inputs(self, paths: Sequence[str]) -> tuple[Leaf, ...]:
+        """The initial input arrays; `paths` names every input leaf."""
+        return tuple(Leaf(paths[i], str(c.data.dtype), c.data, c.key_impl) for i, c in self._copies.items())
+
+    def adopt(self, inputs: Sequence[Leaf]) -> None:
+        """Begin from these input arrays, those of another process, from now on. Raises Refused(WRONG_RESULT) if they
+        are of other shapes or dtypes."""
+        if len(inputs) != len(self._copies):
+            raise Refused(FailureClass.WRONG_RESULT, "the inputs are others than those of the reference")
+        for (i, copy), leaf in zip(self._copies.items(), inputs, strict=True):
+            if leaf.data is copy.data:
+                continue
+            if (leaf.data.shape, leaf.data.dtype) != (copy.data.shape, copy.data.dtype):
+                message = f"{leaf.path} is {copy.data.dtype}{copy.data.shape}, for the reference {leaf.dtype}"
+                raise Refused(FailureClass.WRONG_RESULT, message + str(leaf.data.shape))
+            self._copies[i] = Saved(leaf.data, copy.sharding, copy.weak, copy.key_impl)
+            self.lose()
 
     def call(self) -> _Call:
         """The arguments (args, kwargs) of the next step, restored if they were lost."""
@@ -128,18 +157,41 @@ class State:
     def _fresh(self) -> list[tuple[int, jax.Array]]:
         return [(i, _copy(array)) for i, array in self._spent.items()]
 
-    def _initial(self, i: int, nudge: bool) -> Any:
-        copy = self._copies.get(i)
-        if copy is None:
-            return _nudged_host(self._originals[i], i) if nudge else self._originals[i]
-        if nudge and copy.key_impl is None:
-            copy = Saved(nudged(copy.data, i), copy.sharding, copy.weak, None)
-        return restored(copy)
+    def starts(self, count: int, *, nudge: int = 0, size: float = 1.0) -> list[np.ndarray[Any, Any] | None]:
+        """For each of `count` output leaves: what the input leaf that it replaces was at first; None for the others."""
+        sources = {target: source for source, target in self._carry.pairs}
+        moved = (nudge, size)
+        return [self._host(sources[i], moved).data if i in sources else None for i in range(count)]
+
+    def elsewhere(self, function: Callable[[list[Any]], list[Any]], steps: int) -> Iterator[list[Any]]:
+        """The output leaves of each of `steps` steps of `function` (input leaves to output leaves) from the initial
+        state, as functions that don't share the live state's dtypes need it. The live state is lost."""
+        self.lose()
+        leaves = [self._initial(i, (0, 1.0)) for i in range(len(self._originals))]
+        for _ in range(steps):
+            results = function(leaves)
+            for source, target in self._carry.pairs:
+                leaves[source] = results[target]
+            yield results
+
+    def _initial(self, i: int, moved: tuple[int, float]) -> Any:
+        if i in self._copies:
+            return restored(self._host(i, moved))
+        return (
+            _nudged_host(self._originals[i], (moved[0], i), self._grain, moved[1]) if moved[0] else self._originals[i]
+        )
+
+    def _host(self, i: int, moved: tuple[int, float]) -> Saved:
+        copy, (nudge, size) = self._copies[i], moved
+        if not nudge or copy.key_impl is not None:
+            return copy
+        values = nudged(copy.data, (nudge, i), grain=self._grain, size=size)
+        return Saved(values, copy.sharding, copy.weak, None)
 
 
-def _nudged_host(leaf: Any, seed: int) -> Any:
+def _nudged_host(leaf: Any, seed: Sequence[int], grain: float, size: float) -> Any:
     """A NumPy array or Python scalar, moved in the precision in which it reaches the step."""
-    values = nudged(np.asarray(leaf, jax.typeof(leaf).dtype), seed)
+    values = nudged(np.asarray(leaf, jax.typeof(leaf).dtype), seed, grain=grain, size=size)
     return values if isinstance(leaf, (np.ndarray, np.generic)) else values.item()
 
 

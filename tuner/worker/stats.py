@@ -1,4 +1,8 @@
-"""How far one array is from another: relative L2 and the regression slope of every slice along every axis."""
+"""How far one array is from another: relative L2 and the regression slope of every slice along every axis.
+
+For a leaf that takes an input's place the same against what the step *did* to it: a parameter moves by a thousandth in
+a step, so that a wrong gradient, or none, hardly shows in its value.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["MAX_RATIO", "Difference", "compared", "compared_on_device"]
+__all__ = ["MAX_RATIO", "Difference", "Start", "compared", "compared_on_device"]
 
 MAX_RATIO = 1e300
 """Stands for "any difference from a reference that is zero": JSON has no infinity."""
@@ -26,12 +30,26 @@ class Difference:
     l2: float
     slope: float
     masks_equal: bool
+    travel: float | None = None
+    moved_l2: float | None = None
+    moved_slope: float | None = None
+    still: bool = False
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a carried leaf was at first, in the reference's run and in the candidate's: a nudge is between them."""
+
+    reference: np.ndarray[Any, Any]
+    candidate: np.ndarray[Any, Any]
 
 
 _SAME = Difference(0.0, 0.0, True)
 
 
-def compared(reference: np.ndarray[Any, Any], candidate: np.ndarray[Any, Any]) -> Difference:
+def compared(
+    reference: np.ndarray[Any, Any], candidate: np.ndarray[Any, Any], start: Start | None = None
+) -> Difference:
     """`candidate` against `reference`, two host arrays of one shape. Sums run in float64; equal arrays give exactly 0.
 
     Host arithmetic on purpose: the settings under test act on everything that XLA compiles in this process.
@@ -39,47 +57,98 @@ def compared(reference: np.ndarray[Any, Any], candidate: np.ndarray[Any, Any]) -
     if reference.size == 0:
         return _SAME
     if not (_is_float(reference.dtype) and _is_float(candidate.dtype)):
-        return Difference(float(np.mean(reference != candidate)), 0.0, True)
-    reference, candidate = _real(np, reference), _real(np, candidate)
+        still = start is not None and _still(np, reference, candidate, start.reference, start.candidate)
+        return Difference(float(np.mean(reference != candidate)), 0.0, True, still=bool(still))
+    given = (reference, candidate) if start is None else (reference, candidate, start.reference, start.candidate)
+    arrays = [_real(np, array) for array in given]
     with np.errstate(all="ignore"):  # infinities and NaN are data here
-        scale = _scale(max(float(_largest(np, r, c)) for r, c in _chunks(reference, candidate)))
-        dots = [np.zeros(n) for n in reference.shape]
-        norms = [np.zeros(n) for n in reference.shape]
-        total, masks = 0.0, True
+        scale = _scale(max(float(_largest(np, r, c)) for r, c, *_ in _chunks(*arrays)))
+        sums = _Sums.empty(arrays[0].shape, moved=start is not None)
         row = 0
-        for r, c in _chunks(reference, candidate):
-            sums = _sums(np, r, c, scale)
-            total += float(sums[0])
-            masks = masks and bool(sums[1])
-            for axis, (dot, norm) in enumerate(zip(sums[2], sums[3], strict=True)):
-                place = slice(row, row + len(r)) if axis == 0 else slice(None)
-                dots[axis][place] += dot
-                norms[axis][place] += norm
-            row += len(r)
-    return _finished(total, masks, dots, norms)
+        for chunk in _chunks(*arrays):
+            sums.add(_sums(np, scale, *chunk), row, len(chunk[0]))
+            row += len(chunk[0])
+    return _finished(sums)
 
 
-def compared_on_device(reference: Any, candidate: jax.Array) -> Difference:
+def compared_on_device(reference: Any, candidate: jax.Array, start: Start | None = None) -> Difference:
     """The same for arrays that live on an accelerator, where moving them costs more than the sums."""
+    places = () if start is None else (start.reference, start.candidate)
+    starts = [jax.device_put(place, candidate.sharding) for place in places]
     if not (_is_float(reference.dtype) and _is_float(candidate.dtype)):
-        return Difference(float(jnp.mean(reference != candidate)), 0.0, True)
+        still = bool(starts) and bool(_still(jnp, reference, candidate, *starts))
+        return Difference(float(jnp.mean(reference != candidate)), 0.0, True, still=still)
     with jax.enable_x64(True):
         scale = _scale(float(_largest_on_device(reference, candidate)))
-        total, masks, dots, norms = jax.device_get(_sums_on_device(reference, candidate, scale))
-    return _finished(float(total), bool(masks), dots, norms)
+        return _finished(_Sums(*jax.device_get(_sums_on_device(scale, reference, candidate, *starts))))
 
 
-def _sums(xp: Any, reference: Any, candidate: Any, scale: float) -> tuple[Any, Any, list[Any], list[Any]]:
-    """‖c − r‖², whether the masks agree, and for each axis ⟨c − r, r⟩ and ‖r‖² of its slices, r and c over `scale`."""
+@dataclass
+class _Sums:
+    """`total`: ‖d‖² of the difference. `masks`: NaN and infinities sit at the same places. For each axis' slices:
+    `dots` ⟨d, r⟩ and `norms` ‖r‖² with the reference, `moved_dots` and `moved_norms` with its movement, if there is
+    one. `still`: the candidate has not moved; `rested`: nor has the reference."""
+
+    total: float
+    masks: bool
+    dots: list[Any]
+    norms: list[Any]
+    moved_dots: list[Any]
+    moved_norms: list[Any]
+    still: bool
+    rested: bool
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], *, moved: bool) -> _Sums:
+        def zeros(*, wanted: bool = True) -> list[Any]:
+            return [np.zeros(n) for n in shape] if wanted else []
+
+        return cls(0.0, True, zeros(), zeros(), zeros(wanted=moved), zeros(wanted=moved), moved, moved)
+
+    def add(self, sums: tuple[Any, ...], row: int, rows: int) -> None:
+        """Add those of the `rows` slices along axis 0 that begin at `row`."""
+        part = _Sums(*sums)
+        self.total += float(part.total)
+        self.masks = self.masks and bool(part.masks)
+        self.still = self.still and bool(part.still)
+        self.rested = self.rested and bool(part.rested)
+        for mine, other in (
+            (self.dots, part.dots),
+            (self.norms, part.norms),
+            (self.moved_dots, part.moved_dots),
+            (self.moved_norms, part.moved_norms),
+        ):
+            for axis, (into, values) in enumerate(zip(mine, other, strict=True)):
+                into[slice(row, row + rows) if axis == 0 else slice(None)] += values
+
+
+def _sums(xp: Any, scale: float, reference: Any, candidate: Any, *starts: Any) -> tuple[Any, ...]:
+    """The fields of `_Sums`. Everything is divided by `scale` before it is squared. With `starts` (the reference's, the
+    candidate's) the difference is that of the two movements."""
     r, c = reference.astype(xp.float64), candidate.astype(xp.float64)
     masks = xp.all(
         (xp.isnan(r) == xp.isnan(c)) & (xp.isposinf(r) == xp.isposinf(c)) & (xp.isneginf(r) == xp.isneginf(c))
     )
     finite = xp.isfinite(r) & xp.isfinite(c)
-    d = xp.where(finite, c / scale - r / scale, 0.0)
+    moved: Any = None
+    still = rested = False
+    if starts:
+        s, t = (start.astype(xp.float64) for start in starts)
+        still, rested = xp.all(c == t), xp.all(r == s)
+        finite = finite & xp.isfinite(s) & xp.isfinite(t)
+        moved = xp.where(finite, r / scale - s / scale, 0.0)
+        d = xp.where(finite, (c / scale - t / scale) - moved, 0.0)
+    else:
+        d = xp.where(finite, c / scale - r / scale, 0.0)
     r = xp.where(finite, r / scale, 0.0)
     axes = [tuple(a for a in range(r.ndim) if a != axis) for axis in range(r.ndim)]
-    return xp.sum(d * d), masks, [xp.sum(d * r, axis=a) for a in axes], [xp.sum(r * r, axis=a) for a in axes]
+    by_slice = [[xp.sum(x * y, axis=a) for a in axes] for x, y in ((d, r), (r, r))]
+    by_move = [[xp.sum(x * moved, axis=a) for a in axes] for x in (d, moved)] if starts else [[], []]
+    return (xp.sum(d * d), masks, *by_slice, *by_move, still, rested)
+
+
+def _still(xp: Any, reference: Any, candidate: Any, start: Any, moved_start: Any) -> Any:
+    return xp.all(candidate == moved_start) & ~xp.all(reference == start)
 
 
 def _largest(xp: Any, reference: Any, candidate: Any) -> Any:
@@ -93,15 +162,31 @@ def _scale(largest: float) -> float:
     return math.ldexp(1.0, min(math.frexp(largest)[1], 1000)) if largest > 0 else 1.0
 
 
-def _finished(total: float, masks: bool, dots: Any, norms: Any) -> Difference:
-    squared = float(np.sum(norms[0]))
-    l2 = _ratio(math.sqrt(total), math.sqrt(squared))
+def _finished(sums: _Sums) -> Difference:
+    error, size = math.sqrt(float(sums.total)), math.sqrt(float(np.sum(sums.norms[0])))
+    l2, slope = _ratio(error, size), _largest_slope(sums.dots, sums.norms)
+    if not sums.moved_norms:
+        return Difference(l2, slope, bool(sums.masks))
+    movement = math.sqrt(float(np.sum(sums.moved_norms[0])))
+    return Difference(
+        l2,
+        slope,
+        bool(sums.masks),
+        travel=_ratio(movement, size),
+        # Of a reference that has not moved nothing can be said but by the value.
+        moved_l2=_ratio(error, movement) if movement > 0 else 0.0,
+        moved_slope=_largest_slope(sums.moved_dots, sums.moved_norms) if movement > 0 else 0.0,
+        still=bool(sums.still) and not bool(sums.rested),
+    )
+
+
+def _largest_slope(dots: Any, norms: Any) -> float:
     slopes = [0.0]
     for dot, norm in zip(dots, norms, strict=True):
         floor = np.maximum(norm, np.mean(norm))
         if (weight := float(np.max(floor))) > 0:
             slopes.append(float(np.max(np.abs(dot) / np.where(floor > 0, floor, weight))))
-    return Difference(l2, max(slopes), masks)
+    return max(slopes)
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -133,5 +218,5 @@ def _largest_on_device(reference: Any, candidate: Any) -> Any:
 
 
 @jax.jit
-def _sums_on_device(reference: Any, candidate: Any, scale: Any) -> Any:
-    return _sums(jnp, _real(jnp, reference), _real(jnp, candidate), scale)
+def _sums_on_device(scale: Any, *arrays: Any) -> Any:
+    return _sums(jnp, scale, *(_real(jnp, array) for array in arrays))

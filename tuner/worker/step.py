@@ -1,4 +1,4 @@
-"""The step to be tuned: what the workload handed over, unwrapped so that it can be jitted again with other options."""
+"""A step to be tuned: what the workload handed over, unwrapped so that it can be jitted again with other options."""
 
 from __future__ import annotations
 
@@ -12,23 +12,11 @@ import numpy as np
 
 from tuner.protocol.failure import FailureClass
 from tuner.worker import internals
-from tuner.worker.failures import Refused
+from tuner.worker.failures import Refused, a_type
 
-__all__ = ["Inputs", "Step", "Workload", "make_step", "workload_of"]
+__all__ = ["Inputs", "Step", "make_step"]
 
 _AHEAD_OF_TIME = (jax.stages.Compiled, jax.stages.Lowered, jax.stages.Traced)
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What `build` returned. `carry`: number of leading arguments that the leading outputs replace, None: find out."""
-
-    step: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    check: Callable[[Any, Any], Any] | None = None
-    work: float | None = None
-    carry: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,34 +86,6 @@ class Step:
         return function
 
 
-def workload_of(returned: Any) -> Workload:
-    """What `build` returned, as a Workload. Raises Refused(WORKLOAD) naming what is missing."""
-    if isinstance(returned, Mapping):
-        fields = dict(returned)
-    elif hasattr(returned, "step") and hasattr(returned, "args"):
-        names = ("step", "args", "check", "work", "carry")
-        fields = {name: getattr(returned, name) for name in names if hasattr(returned, name)}
-    elif isinstance(returned, tuple) and len(returned) == 2:
-        fields = {"step": returned[0], "args": returned[1]}
-    else:
-        raise _refused(f"build() must return (step, args), or something with step and args; it returned {_a(returned)}")
-    if missing := [name for name in ("step", "args") if name not in fields]:
-        raise _refused(f"what build() returned has no {' and no '.join(missing)}")
-    step, args, work, carry = fields["step"], fields["args"], fields.get("work"), fields.get("carry")
-    if not isinstance(args, (tuple, list)):
-        raise _refused(f"args must be the tuple of the step's positional arguments; build() returned {_a(args)}")
-    if not args:
-        raise _refused("the step has no inputs: build() returned empty args")
-    check = fields.get("check")
-    if check is not None and not callable(check):
-        raise _refused(f"check must be a function check(reference, candidate); it is {_a(check)}")
-    if work is not None and (isinstance(work, bool) or not isinstance(work, (int, float))):
-        raise _refused(f"work must be a number; it is {_a(work)}")
-    if carry is not None and (isinstance(carry, bool) or not isinstance(carry, int) or carry < 0):
-        raise _refused(f"carry must be the number of leading arguments that the outputs replace; it is {carry!r}")
-    return Workload(step, tuple(args), {}, check, None if work is None else float(work), carry)
-
-
 def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
     """`function`, called as ``function(*args, **kwargs)``, made ready for being jitted again and again.
 
@@ -138,7 +98,7 @@ def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
             "hand over the jitted function itself"
         )
     if not callable(function):
-        raise _refused(f"the step is not callable: it is {_a(function)}")
+        raise _refused(f"the step is not callable: it is {a_type(function)}")
     function, bound_args, bound_kwargs = _unbound(function)
     info = internals.jit_info(function if internals.is_jitted(function) else jax.jit(function))
     plain = internals.unjitted(function) if internals.is_jitted(function) else function
@@ -203,16 +163,11 @@ def _check_leaves(inputs: Inputs, leaves: list[Any]) -> None:
             if leaf.is_deleted():
                 raise _refused(f"{path} was donated to an earlier call and is gone: hand over fresh arrays")
         elif not isinstance(leaf, (np.ndarray, np.generic, bool, int, float, complex)):
-            raise _refused(f"{path} is {_a(leaf)}, not an array: mark it static in jax.jit, or close over it")
+            raise _refused(f"{path} is {a_type(leaf)}, not an array: mark it static in jax.jit, or close over it")
     if not any(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves):
         raise _refused(
             "the step has no inputs: none of its arguments holds an array, so XLA would fold it to a constant"
         )
-
-
-def _a(value: Any) -> str:
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _refused(message: str) -> Refused:

@@ -1,4 +1,4 @@
-"""The round request: blocks of consecutive steps, timed one candidate after another."""
+"""The round request: blocks of consecutive steps, timed together or each by itself, one candidate after another."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import contextlib
 import gc
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Arm, Block, Round, RoundReply
 from tuner.worker.failures import Refused, failure_of
 from tuner.worker.internals import cache_size
 from tuner.worker.session import Candidate, WorkerSession
+from tuner.worker.state import State
 from tuner.worker.wait import wait
+from tuner.worker.workload import ONLY
 
 __all__ = ["time_round"]
 
@@ -31,8 +37,10 @@ def time_round(session: WorkerSession, request: Round) -> RoundReply:
 
 def _arm(session: WorkerSession, arm: Arm) -> Block | Failure:
     try:
-        if arm.steps < 1:
-            raise Refused(FailureClass.PROTOCOL, f"an arm of {arm.steps} steps")
+        if arm.steps < 1 or arm.warm_up < 1:
+            raise Refused(FailureClass.PROTOCOL, f"an arm of {arm.steps} steps after {arm.warm_up}")
+        if arm.quantile is not None and not 0 <= arm.quantile <= 1:
+            raise Refused(FailureClass.PROTOCOL, f"{arm.quantile} is no quantile")
         candidate = session.candidate(arm.id)
         with candidate.configured(), _no_collections():
             return _block(session, candidate, arm)
@@ -41,24 +49,74 @@ def _arm(session: WorkerSession, arm: Arm) -> Block | Failure:
         return failure_of(error, "round")
 
 
+@dataclass(frozen=True)
+class _Timed:
+    """One step's part of a block. `value_s`: seconds a step, or their quantile."""
+
+    first_s: float
+    seconds: float
+    value_s: float
+
+
 def _block(session: WorkerSession, candidate: Candidate, arm: Arm) -> Block:
+    heaviest = max(part.weight for part in session.parts)
+    timed: dict[str, _Timed] = {}
+    for part in session.parts:
+        share = part.weight / heaviest if arm.quantile is None else 1.0
+        steps = max(1, round(arm.steps * share))
+        timed[part.name] = _part(session.state.parts[part.name], candidate, part.name, arm, steps)
+    seconds = sum(one.seconds for one in timed.values())
+    plain = arm.quantile is None and ONLY in timed
+    return Block(
+        id=arm.id,
+        steps=arm.steps,
+        seconds=seconds,
+        first_s=sum(one.first_s for one in timed.values()),
+        value_s=None if plain else sum(part.weight * timed[part.name].value_s for part in session.parts),
+        parts={name: one.value_s for name, one in timed.items() if name != ONLY},
+    )
+
+
+def _part(state: State, candidate: Candidate, name: str, arm: Arm, steps: int) -> _Timed:
+    call, jitted = candidate.call[name], candidate.jitted[name]
     for _ in range(_ATTEMPTS):
         start = time.perf_counter()
-        wait(session.state.first(candidate.call))
+        wait(state.first(call))
+        if arm.warm_up > 1:
+            wait(state.advance(call, arm.warm_up - 1))
         first_s = time.perf_counter() - start
-        before = cache_size(candidate.jitted)
+        before = cache_size(jitted)
         start = time.perf_counter()
-        out = session.state.advance(candidate.call, arm.steps)
-        wait(out)
-        seconds = time.perf_counter() - start
-        del out
-        if cache_size(candidate.jitted) == before:
+        if arm.quantile is None:
+            wait(state.advance(call, steps))
+            seconds = time.perf_counter() - start
+            value_s = seconds / steps
+        else:
+            times = _one_by_one(state, call, steps)
+            seconds = time.perf_counter() - start
+            value_s = float(np.quantile(times, arm.quantile))
+        if cache_size(jitted) == before:
             break
     else:
         raise Refused(FailureClass.RUNTIME, f"the step compiled anew inside each of {_ATTEMPTS} blocks")
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise Refused(FailureClass.INVALID_TIME, f"the clock says that {arm.steps} steps took {seconds} s")
-    return Block(id=arm.id, steps=arm.steps, seconds=seconds, first_s=first_s)
+    if not all(math.isfinite(x) and x > 0 for x in (seconds, value_s)):
+        raise Refused(FailureClass.INVALID_TIME, f"the clock says that {steps} steps took {seconds} s")
+    return _Timed(first_s, seconds, value_s)
+
+
+def _one_by_one(state: State, call: Callable[..., Any], steps: int) -> list[float]:
+    """Seconds of each of `steps` steps, from its call until its last output is ready; nothing else is in them."""
+    times: list[float] = []
+    now = time.perf_counter
+
+    def clocked(*args: Any, **kwargs: Any) -> Any:
+        start = now()
+        out = wait(call(*args, **kwargs))
+        times.append(now() - start)
+        return out
+
+    state.advance(clocked, steps)
+    return times
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from tuner.protocol.failure import FailureClass
 from tuner.worker.capture import Jitted
 from tuner.worker.failures import Refused
 from tuner.worker.internals import under_trace
+from tuner.worker.others import Other, stood_in
 from tuner.worker.saved import Saved, restored, saved
 from tuner.worker.step import Step, make_step
 from tuner.worker.wait import wait
@@ -30,12 +31,14 @@ _KEPT_FUNCTIONS = 4  # functions whose arguments are kept: they hold device memo
 
 @dataclass(frozen=True)
 class HotCall:
-    """A call to tune. `threaded`: (input leaf, output leaf of the call before) that were the same arrays."""
+    """A call to tune. `threaded`: (input leaf, output leaf of the call before) that were the same arrays. `others`:
+    what else was called, by name."""
 
     function: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     threaded: tuple[tuple[int, int], ...]
+    others: Mapping[str, Other]
 
 
 @dataclass(eq=False)
@@ -80,7 +83,7 @@ class Watch:
         record.threaded = _same_arrays(leaves, record.outputs)
         if self._is_hot(record):
             self.taken = True
-            self._take(HotCall(jitted.function, args, kwargs, record.threaded))
+            self._take(HotCall(jitted.function, args, kwargs, record.threaded, self._others(record, leaves)))
         if record.calls < _KEPT_CALLS:
             record.kept = _kept(record.step, leaves)
         start = time.perf_counter()
@@ -108,7 +111,18 @@ class Watch:
         self.taken = True
         leaves = [restored(leaf) if isinstance(leaf, Saved) else leaf for leaf in record.kept or ()]
         args, kwargs = record.step.inputs.call(leaves)
-        return HotCall(record.jitted.function, args, kwargs, record.threaded)
+        return HotCall(record.jitted.function, args, kwargs, record.threaded, self._others(record, leaves))
+
+    def _others(self, hot: _Record, leaves: list[Any]) -> dict[str, Other]:
+        """The other functions that were called, as far as arrays for them are left. `leaves`: the hot call's inputs."""
+        found: dict[str, Other] = {}
+        for record in self._with_arguments():
+            inputs = stood_in(record.kept or [], leaves)
+            if record is hot or inputs is None:
+                continue
+            name, count = record.step.name, sum(n.partition("#")[0] == record.step.name for n in found)
+            found[f"{name}#{count + 1}" if count else name] = Other(record.step, inputs)
+        return found
 
     def _why(self) -> str:
         if self._lowered:

@@ -1,0 +1,65 @@
+"""Bundles and runs for tests, as a finished pipeline leaves them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+
+from tuner.handoff import Bundle, Manifest, Options, write_bundle
+from tuner.machine import Environment
+from tuner.measure.types import Estimate, Verdict
+from tuner.store import EventLog, RunFolder, workload_digest
+from tuner.store.events import RunStarted
+
+FLAGS = "--xla_cpu_experimental_ynn_fusion_type= --xla_cpu_max_isa=AVX2"
+
+FASTER = Manifest(
+    created=1.75e9,
+    tuner="0.1.0",
+    run="nbody-ab12cd",
+    workload="nbody.py",
+    program="0123456789abcdef",
+    environment=Environment(
+        identity={"platform": "cpu", "device_kind": "cpu", "jax": "0.10.2", "cpu": "Made Up 9000", "cores": "2"},
+        context={"python": "3.11.9"},
+    ),
+    settings={"xla_cpu_experimental_ynn_fusion_type": "", "xla_cpu_max_isa": "AVX2"},
+    held={},
+    env={"XLA_FLAGS": FLAGS},
+    unset=("JAX_DEFAULT_MATMUL_PRECISION",),
+    inherited={"OMP_NUM_THREADS": "2"},
+    verdict=Verdict.FASTER,
+    estimate=Estimate(gain=math.log(2.0), se=0.01, low=math.log(1.9), high=math.log(2.1), n=6),
+    control_ms=20.0,
+    best_ms=10.0,
+)
+DEFAULT = msgspec.structs.replace(FASTER, settings={}, env={}, unset=(), best_ms=20.0, verdict=Verdict.SAME)
+OPTIONS = Options(compiler_options={"xla_cpu_experimental_ynn_fusion_type": "", "xla_cpu_max_isa": "AVX2"})
+
+
+def keep_run(store: Path, workload: Path, name: str) -> RunFolder:
+    """A run of `workload` that has only begun."""
+    run = RunFolder(path=store / "runs" / name)
+    run.create()
+    with EventLog(run.events) as log:
+        log.append(
+            RunStarted(
+                run=name,
+                workload=str(workload),
+                command=("tune", str(workload)),
+                identity={"workload": workload_digest(workload)},
+                options={},
+                inherited={},
+                tuner="0.1.0",
+            )
+        )
+    return run
+
+
+def seal(
+    run: RunFolder, manifest: Manifest = FASTER, *, options: Options | None = OPTIONS, cache: Path | None = None
+) -> Bundle:
+    """The next bundle of `run`."""
+    return write_bundle(run.bundle, msgspec.structs.replace(manifest, run=run.id), options=options, cache=cache)

@@ -1,0 +1,43 @@
+"""Blocks: how many steps one has, so that its mean or its quantile can be told, within the time there is."""
+
+from __future__ import annotations
+
+import math
+
+from tuner.measure.noise import steps_per_block
+from tuner.measure.objective import BlockForm, Objective
+
+__all__ = ["WARM_UP_STEPS", "block_form", "steps_to_tell"]
+
+WARM_UP_STEPS = 50
+"""Steps discarded before steps are timed one by one: clocks, caches and the allocator settle on the new arm."""
+
+_BEYOND = 3
+"""Steps that should lie on either side of a quantile, so that one stall alone doesn't decide it."""
+
+
+def steps_to_tell(quantile: float) -> int:
+    """The fewest steps from which `quantile` can be told: about three lie on either side of it. 300 for the 0.99
+    quantile, 6 for the median."""
+    return math.ceil(_BEYOND / min(quantile, 1 - quantile) - 1e-9)
+
+
+def block_form(objective: Objective, step_s: float, *, target_s: float, most_s: float) -> BlockForm:
+    """The form of a block for steps of `step_s` seconds (those timed one by one, if they will be).
+
+    Of mean times: `target_s` of consecutive steps. Of a quantile: fifty steps first, then `target_s` of steps, at least
+    fifty and as many as tell it; if the whole would take more than `most_s`, as many as fit, a third of them
+    at most discarded.
+    A quantile's block of fewer than `steps_to_tell` steps is the caller's to speak of. Raises ValueError unless the
+    times are positive and finite.
+    """
+    filling = steps_per_block(step_s, target_s=target_s)
+    quantile = objective.quantile
+    if quantile is None:
+        return BlockForm(steps=filling)
+    wanted = max(filling, WARM_UP_STEPS, steps_to_tell(quantile))
+    fitting = steps_per_block(step_s, target_s=most_s)
+    if WARM_UP_STEPS + wanted <= fitting:
+        return BlockForm(steps=wanted, warm_up=WARM_UP_STEPS, quantile=quantile)
+    warm_up = max(1, min(WARM_UP_STEPS, fitting // 3))
+    return BlockForm(steps=max(1, fitting - warm_up), warm_up=warm_up, quantile=quantile)

@@ -1,0 +1,57 @@
+"""What fresh processes take: pairs of the confirmation, and what is left to do after it."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from tuner.measure import USUAL_TURNS, PairCost
+from tuner.pipeline.alternate import WARM_UP
+from tuner.pipeline.context import Run
+from tuner.store.records import BaselineRecord
+
+__all__ = ["SEALED_PAIRS", "ProcessCost", "pair_cost", "process_cost", "seal_seconds"]
+
+SEALED_PAIRS = (3, 6)
+"""Pairs that the sealed executable is compared with the default in: at least so many, at most so many."""
+
+_CORES_A_START = 4
+_SEAL_PROCESSES = 2
+_REPORT_S = 2.0
+# Time for comparing the sealed executable is kept only where that takes no more than this share of the budget.
+_SEALED_SHARE = 0.15
+
+
+class ProcessCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds to start a process, to compile the step in it, and to time one block."""
+
+    start_s: float
+    compile_s: float
+    block_s: float
+
+
+def process_cost(baseline: BaselineRecord) -> ProcessCost:
+    """What the baseline found."""
+    return ProcessCost(start_s=baseline.start_s, compile_s=baseline.compile_s, block_s=baseline.block_s)
+
+
+def pair_cost(run: Run, processes: int, cost: ProcessCost, *, compiling: int | None = None) -> PairCost:
+    """What a pair takes that consists of so many fresh processes: they start side by side as far as there are cores,
+    compile one after another (all of them, or so many), and take turns."""
+    beside = max(1, int(run.host.usable_cores) // _CORES_A_START)
+    starts_s = math.ceil(processes / beside) * cost.start_s
+    return PairCost(
+        setup_s=starts_s
+        + (processes if compiling is None else compiling) * cost.compile_s
+        + processes * WARM_UP * cost.block_s,
+        turn_s=processes * cost.block_s,
+    )
+
+
+def seal_seconds(run: Run, cost: ProcessCost) -> float:
+    """What is left to do after the confirmation: fill the cache, prove it, compare it with the default where the budget
+    is large enough for that, report."""
+    compared_s = SEALED_PAIRS[0] * pair_cost(run, 2, cost, compiling=1).seconds(USUAL_TURNS)
+    kept_s = compared_s if compared_s <= _SEALED_SHARE * run.options.budget_s else 0.0
+    return _SEAL_PROCESSES * (cost.start_s + cost.compile_s) + kept_s + _REPORT_S

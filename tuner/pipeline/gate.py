@@ -1,0 +1,100 @@
+"""The numerics gate of a run: a candidate's results against the control's, and the second chance where they differ."""
+
+from __future__ import annotations
+
+from tuner.errors import SessionEnded
+from tuner.knobs import Config
+from tuner.measure import judge, second_chance
+from tuner.pipeline.context import Run
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import NumericsReply
+from tuner.session import Session
+from tuner.store.events import NumericsCompared, PreciseReference
+from tuner.store.records import BaselineRecord
+
+__all__ = ["Home", "gated"]
+
+Home = tuple[Session, str]
+"""A session with default settings, and its handle of the control."""
+
+
+def gated(run: Run, session: Session, handle: str, config: Config, *, home: Home | None, phase: str) -> Failure | None:
+    """None if the results of `config`, compiled as `handle` in `session`, pass; a failure that says what differs.
+
+    What the tolerances refuse may still be different, but no farther from a high-precision reference than the default's
+    results are. That reference is made when it is first needed, by `home` (None: it must be there already). A
+    workload's own check decides alone. Raises SessionEnded if `session` ended.
+    """
+    baseline = run.record("baseline", BaselineRecord)
+    reply = session.numerics(handle, steps=baseline.numerics_steps, reference=run.folder.reference)
+    if isinstance(reply, Failure):
+        return reply
+    passed, reason = judge(reply, baseline.tolerances)
+    precise: NumericsReply | None = None
+    if not passed and reply.check is None:
+        control = _control(run, home, session)
+        if isinstance(control, NumericsReply):
+            passed, more, precise = _chance(run, session, handle, reply, control)
+            reason = more if passed else f"{reason}; {more}"
+        else:
+            reason = f"{reason}; no high-precision reference: {control}"
+    run.emit(
+        NumericsCompared(
+            session=session.launch.log.stem,
+            config=config,
+            purpose="gate",
+            reply=reply,
+            passed=passed,
+            reason=reason,
+            precise=precise,
+        )
+    )
+    return None if passed else Failure(kind=FailureClass.WRONG_RESULT, phase=phase, message=reason)
+
+
+def _chance(
+    run: Run, session: Session, handle: str, reply: NumericsReply, control: NumericsReply
+) -> tuple[bool, str, NumericsReply | None]:
+    baseline = run.record("baseline", BaselineRecord)
+    precise = session.numerics(handle, steps=baseline.numerics_steps, reference=run.folder.precise, precise=True)
+    if isinstance(precise, Failure):
+        return False, f"it can't be compared with a high-precision reference: {precise.message}", None
+    return *second_chance(reply, baseline.tolerances, precise=precise, control=control), precise
+
+
+def _control(run: Run, home: Home | None, session: Session) -> NumericsReply | str:
+    """How far the control is from the high-precision reference; why that can't be told. Asked once a run, and again
+    where a cut-off run has lost the file."""
+    made = [e for e in run.events if isinstance(e, PreciseReference)]
+    if made and made[-1].failure is not None:
+        return made[-1].failure.message
+    if made and made[-1].control is not None and run.folder.precise.exists():
+        return made[-1].control
+    if home is None:
+        return "no process with the default settings is there to make it"
+    run.status("gate", "computing high-precision results")
+    try:
+        control = _made(run, *home)
+    except SessionEnded as ended:
+        run.emit(PreciseReference(session=home[0].launch.log.stem, control=None, failure=ended.failure))
+        if home[0] is session:
+            raise
+        return ended.failure.message
+    failure = control if isinstance(control, Failure) else None
+    run.emit(
+        PreciseReference(
+            session=home[0].launch.log.stem,
+            control=control if isinstance(control, NumericsReply) else None,
+            failure=failure,
+        )
+    )
+    return control if isinstance(control, NumericsReply) else control.message
+
+
+def _made(run: Run, session: Session, handle: str) -> NumericsReply | Failure:
+    """Make the reference; the control against it."""
+    steps, file = run.record("baseline", BaselineRecord).numerics_steps, run.folder.precise
+    saved = session.numerics(handle, steps=steps, reference=file, save=True, precise=True)
+    if isinstance(saved, Failure):
+        return saved
+    return session.numerics(handle, steps=steps, reference=file, precise=True)

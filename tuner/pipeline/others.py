@@ -1,0 +1,282 @@
+"""The program's other functions under the winner: XLA_FLAGS act on the whole process, not on the step alone.
+
+One fresh process with the default settings, one with the winner's: what each function needs, how fast it is, and
+whether its numbers are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tuner.errors import SessionEnded
+from tuner.knobs import DEFAULT, Config
+from tuner.measure import Estimate, Tolerance, estimate, judge, pair_of, second_chance, steps_per_block
+from tuner.pipeline.alternate import end_all, start_all
+from tuner.pipeline.bench import CONTROL
+from tuner.pipeline.context import Run
+from tuner.pipeline.launches import launch
+from tuner.pipeline.nulls import benign_variants, limits_of
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Arm, Compiled, NumericsReply, Variant
+from tuner.session import Session
+from tuner.store.events import NumericsCompared, RoundTimed
+from tuner.store.records import ConfirmRecord, OtherFunction
+
+__all__ = ["check_others", "told", "wrong_other"]
+
+# All functions together may take this share of the budget, at most so many seconds; the rest is told as not checked.
+_SHARE, _MOST_S = 0.1, 120.0
+_BLOCK_S = 0.05
+_TURNS, _WARM_UP = 10, 2
+
+
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What one function is under the default settings. `precise`: how far its results are from a high-precision
+    reference, None where that can't be had. `steps`: calls a block."""
+
+    compiled: Compiled
+    limits: tuple[Tolerance, ...]
+    precise: NumericsReply | None
+    steps: int
+
+
+def check_others(run: Run, config: Config) -> tuple[OtherFunction, ...]:
+    """How the program's other functions fare under `config`, in the form that will be emitted.
+
+    Functions that fail under the default settings, or for which no time is left, are told as not checked.
+    """
+    names = run.loaded.others
+    if not names:
+        return ()
+    run.status("confirm", f"checking the program's other functions: {', '.join(names)}")
+    found = _Others(run, config).check_all(names)
+    _notices(run, found)
+    return found
+
+
+def wrong_other(found: Sequence[OtherFunction]) -> Failure | None:
+    """A failure that names the first function whose numbers are wrong; None if there is none."""
+    wrong = next((other for other in found if other.passed is False), None)
+    if wrong is None:
+        return None
+    message = f"another function of the program, {wrong.name}, computes other results under it: {wrong.reason}"
+    return Failure(kind=FailureClass.WRONG_RESULT, phase="others", message=message)
+
+
+def told(record: ConfirmRecord, found: Mapping[Config, tuple[OtherFunction, ...]]) -> ConfirmRecord:
+    """`record` with what was found about each finalist's other functions."""
+    finalists = [msgspec.structs.replace(f, others=found.get(f.config, ())) for f in record.finalists]
+    return msgspec.structs.replace(record, finalists=tuple(finalists))
+
+
+def _notices(run: Run, found: Sequence[OtherFunction]) -> None:
+    """What the user must know of functions that fail or become slower: the settings act on them all the same."""
+    for other in found:
+        if other.failure is not None:
+            run.notice(f"{other.name} fails under the chosen settings ({other.failure.kind}: {other.failure.message})")
+        elif other.gain is not None and other.gain.high < -run.margin:
+            slower = f"{100 * math.expm1(-other.gain.gain):.2g} % slower"
+            run.notice(
+                f"{other.name} becomes {slower} under the chosen settings, which act on the whole process; where "
+                "best.json has compile options, they can be given to the step alone"
+            )
+
+
+class _Others:
+    def __init__(self, run: Run, config: Config) -> None:
+        self.run = run
+        self.config = config
+        self.began = run.budget.now()
+        self.limit_s = min(_MOST_S, _SHARE * run.options.budget_s)
+        self.known: dict[str, _Known | str] = {}
+        self.found: dict[str, OtherFunction] = {}
+        self.rows: dict[Config, dict[str, list[float]]] = {DEFAULT: {}, config: {}}
+
+    def check_all(self, names: tuple[str, ...]) -> tuple[OtherFunction, ...]:
+        """Both processes alive together where the device has room, else the default's first."""
+        arms = [DEFAULT, self.config]
+        together = self.run.room_for(len(arms))
+        for group in [arms] if together else [[c] for c in arms]:
+            self._group(group, names)
+        return tuple(self._result(name, together=together) for name in names)
+
+    def _group(self, configs: list[Config], names: tuple[str, ...]) -> None:
+        sessions = {c: self._fresh(c) for c in configs}
+        dead: set[Config] = set()
+        try:
+            start_all(self.run, sessions, charge=lambda config, _failure: dead.add(config))
+            living = {c: s for c, s in sessions.items() if c not in dead}
+            for index, name in enumerate(names):
+                self._function(name, living, self.run.folder.scratch / f"other-{index}.npz")
+        finally:
+            end_all(self.run, sessions)
+
+    def _fresh(self, config: Config) -> Session:
+        name = f"others-{'default' if config == DEFAULT else config.key[:8]}"
+        return self.run.factory(launch(self.run, name, role="confirm", config=config))
+
+    def _function(self, name: str, sessions: Mapping[Config, Session], reference: Path) -> None:
+        """One function in the processes that are alive."""
+        if self.run.budget.now() - self.began > self.limit_s:
+            return
+        if DEFAULT in sessions:
+            self.known[name] = self._guarded(lambda: self._learn(sessions[DEFAULT], name, reference))
+        known = self.known.get(name)
+        if not isinstance(known, _Known):
+            return
+        if self.config in sessions:
+            self.found[name] = self._compare(sessions[self.config], name, known, reference)
+        usable = {c: s for c, s in sessions.items() if c == DEFAULT or self._sound(name)}
+        self._time(name, usable, known.steps)
+
+    def _sound(self, name: str) -> bool:
+        return name in self.found and self.found[name].failure is None
+
+    def _guarded(self, learn: Callable[[], _Known | Failure]) -> _Known | str:
+        try:
+            known = learn()
+        except SessionEnded as ended:
+            known = ended.failure
+        return known.message if isinstance(known, Failure) else known
+
+    def _learn(self, session: Session, name: str, reference: Path) -> _Known | Failure:
+        """Compile it, save its results as the reference, measure its null set, and how long it takes."""
+        benign = benign_variants(self.run)
+        made = session.compile([Variant(id=CONTROL), *benign], function=name).results
+        if isinstance(control := made[0], Failure):
+            return control
+        saved = session.numerics(CONTROL, steps=1, reference=reference, save=True, function=name)
+        if isinstance(saved, Failure):
+            return saved
+        handles = [v.id for v, result in zip(benign, made[1:], strict=True) if not isinstance(result, Failure)]
+        ask = functools.partial(session.numerics, steps=1, reference=reference, function=name)
+        limits = limits_of(ask, handles, note=functools.partial(self._note, session, DEFAULT, name))
+        if isinstance(limits, Failure):
+            return limits
+        precise = self._precise(session, name, reference)
+        first = session.round([Arm(id=CONTROL, steps=1)], function=name)[0]
+        if isinstance(first, Failure):
+            return first
+        return _Known(
+            compiled=control,
+            limits=limits,
+            precise=precise,
+            steps=steps_per_block(first.seconds, target_s=_BLOCK_S),
+        )
+
+    def _precise(self, session: Session, name: str, reference: Path) -> NumericsReply | None:
+        """At once and not when it is first needed: the process with the default settings may not live on till then."""
+        ask = functools.partial(
+            session.numerics, CONTROL, steps=1, reference=_precise_of(reference), precise=True, function=name
+        )
+        if isinstance(ask(save=True), Failure):
+            return None
+        reply = ask()
+        return reply if isinstance(reply, NumericsReply) else None
+
+    def _compare(self, session: Session, name: str, known: _Known, reference: Path) -> OtherFunction:
+        """Its memory and its numbers under the winner."""
+        peak = known.compiled.peak_bytes
+        try:
+            made = session.compile([Variant(id=CONTROL)], function=name).results[0]
+            if isinstance(made, Failure):
+                return OtherFunction(name=name, failure=made, default_peak_bytes=peak)
+            reply = session.numerics(CONTROL, steps=1, reference=reference, function=name)
+            if isinstance(reply, Failure):
+                return OtherFunction(name=name, failure=reply, default_peak_bytes=peak, peak_bytes=made.peak_bytes)
+            passed, reason = judge(reply, known.limits)
+            precise = None
+            if not passed and known.precise is not None:
+                file = _precise_of(reference)
+                answer = session.numerics(CONTROL, steps=1, reference=file, precise=True, function=name)
+                if isinstance(answer, NumericsReply):
+                    precise = answer
+                    passed, more = second_chance(reply, known.limits, precise=answer, control=known.precise)
+                    reason = more if passed else f"{reason}; {more}"
+        except SessionEnded as ended:
+            return OtherFunction(name=name, failure=ended.failure, default_peak_bytes=peak)
+        self._note(session, self.config, name, "gate", reply, passed=passed, reason=reason, precise=precise)
+        return OtherFunction(
+            name=name, passed=passed, reason=reason, peak_bytes=made.peak_bytes, default_peak_bytes=peak
+        )
+
+    def _note(
+        self,
+        session: Session,
+        config: Config,
+        function: str,
+        purpose: str,
+        reply: NumericsReply,
+        *,
+        passed: bool | None = None,
+        reason: str = "",
+        precise: NumericsReply | None = None,
+    ) -> None:
+        self.run.emit(
+            NumericsCompared(
+                session=session.launch.log.stem,
+                config=config,
+                purpose=purpose,
+                reply=reply,
+                passed=passed,
+                reason=reason,
+                precise=precise,
+                function=function,
+            )
+        )
+
+    def _time(self, name: str, sessions: Mapping[Config, Session], steps: int) -> None:
+        """A block of each in turn; the order turns round every time."""
+        rows: dict[Config, list[float]] = {c: [] for c in sessions}
+        for turn in range(_TURNS + _WARM_UP):
+            for config in sessions if turn % 2 == 0 else reversed(list(sessions)):
+                session = sessions[config]
+                try:
+                    entry = session.round([Arm(id=CONTROL, steps=steps)], function=name)[0]
+                except SessionEnded as ended:
+                    entry = ended.failure
+                if isinstance(entry, Failure):
+                    if config != DEFAULT:
+                        self.found[name] = msgspec.structs.replace(self.found[name], failure=entry)
+                    return
+                block = RoundTimed(
+                    session=session.launch.log.stem,
+                    stage="confirm",
+                    control=CONTROL,
+                    blocks=(entry,),
+                    function=name,
+                )
+                self.run.emit(block)
+                if turn >= _WARM_UP:
+                    rows[config].append(entry.step_s)
+        for config, row in rows.items():
+            self.rows[config][name] = row
+
+    def _result(self, name: str, *, together: bool) -> OtherFunction:
+        known = self.known.get(name)
+        if isinstance(known, str):
+            return OtherFunction(name=name, reason=f"not checked: under the default settings it fails ({known})")
+        if name not in self.found:
+            why = "no time was left" if known is None else "the process with the settings did not start"
+            return OtherFunction(name=name, reason=f"not checked: {why}")
+        gain = _gain(*(self.rows[c].get(name, []) for c in (self.config, DEFAULT)), together=together)
+        return msgspec.structs.replace(self.found[name], gain=gain)
+
+
+def _gain(row: list[float], default: list[float], *, together: bool) -> Estimate | None:
+    """By turns where both lived together; else of the medians, with no interval that could be told."""
+    if not row or not default:
+        return None
+    if together:
+        return estimate([-math.log(a / b) for a, b in zip(row, default, strict=True)])
+    gain = -pair_of(row, default, together=False).log_ratio
+    return Estimate(gain=gain, se=math.inf, low=-math.inf, high=math.inf, n=1)
+
+
+def _precise_of(reference: Path) -> Path:
+    return reference.with_name(f"{reference.stem}-precise{reference.suffix}")
