@@ -121,7 +121,7 @@ def sequences(rng: np.random.Generator, size: Size) -> jax.Array:
 
 
 def build(*, layers: int | None = None, batch: int | None = None, length: int | None = None) -> dict[str, Any]:
-    """The jitted step with its first arguments; work is counted in tokens."""
+    """The jitted step with its first arguments, and the evaluation beside it; work is counted in tokens."""
     size = SIZES.get(jax.default_backend(), SIZES["cpu"])
     size = size._replace(layers=layers or size.layers, batch=batch or size.batch, length=length or size.length)
     rng = np.random.default_rng(0)
@@ -133,11 +133,16 @@ def build(*, layers: int | None = None, batch: int | None = None, length: int | 
     ) -> tuple[Params, Params, Params, jax.Array, jax.Array]:
         return step(params, first, second, count, data, heads=size.heads)
 
+    def eval_loss(params: Params, tokens: jax.Array) -> jax.Array:
+        return loss_of(params, tokens, size.heads)
+
+    data = sequences(rng, size)
     return {
         "step": jax.jit(train_step, donate_argnums=(0, 1, 2, 3)),
-        "args": (params, first, second, jnp.int32(0), sequences(rng, size)),
+        "args": (params, first, second, jnp.int32(0), data),
         "carry": 4,
         "work": size.batch * size.length,
+        "others": {"eval_loss": (jax.jit(eval_loss), (params, sequences(rng, size)[0]))},
     }
 
 

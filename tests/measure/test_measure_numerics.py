@@ -326,6 +326,18 @@ def test_integers_that_a_coarse_nudge_flips_may_flip_by_chance() -> None:
         assert np.mean(refused) < 0.03
 
 
+def test_a_jump_that_only_a_coarse_nudge_shows_may_come_by_chance() -> None:
+    """A sign that flips under Adam: one element in 32 moves a whole step the other way, in one harmless draw of ten."""
+    smooth, jumpy = (leaf(16e-5 * over, 16e-5 * over) for over in (1.0, 12.0))
+    draws = [reply((leaf(1e-5, 1e-5),))]
+    (plain,), (same,), (room,) = (tolerances(draws, c) for c in (None, reply((smooth,)), reply((jumpy,))))
+    assert plain == same
+    assert (room.l2, room.slope) == pytest.approx((1.25 * jumpy.l2, 1.25 * jumpy.slope))
+    assert judge(reply((jumpy,)), [room])[0]
+    assert not judge(reply((jumpy,)), [plain])[0]
+    assert tolerances(draws, reply((leaf(math.nan, math.inf),))) == (plain,)
+
+
 # -- what a step did to its inputs -------------------------------------------------------------------------------------
 
 
@@ -397,13 +409,13 @@ def test_different_but_no_farther_from_the_truth_passes_and_says_so() -> None:
         "different from the default's results, but no farther from a float64 reference",
     )
     assert chance(1e-5, 1e-3)[0]
-    assert chance(1.8e-3, 1e-3)[0]  # 100 elements: 1.95 times
+    assert chance(2.5e-3, 1e-3)[0]  # 100 elements: 2.6 times
 
 
 def test_what_is_truly_farther_fails_and_says_by_how_much() -> None:
     passed, reason = chance(1e-2, 1e-3)
     assert not passed
-    assert reason == "output out after 1 step: 5.1 times what its distance from a float64 reference may be"
+    assert reason == "output out after 1 step: 3.8 times what its distance from a float64 reference may be"
     assert not chance(4e-3, 1e-7)[0]  # bfloat16 accumulation where the default has float32
 
 

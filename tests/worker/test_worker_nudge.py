@@ -67,3 +67,37 @@ def test_complex_parts_move_and_other_dtypes_do_not() -> None:
 def test_a_scalar_and_an_empty_array_keep_their_shapes() -> None:
     assert nudged(np.array(1.0, np.float32), 0).shape == ()
     assert nudged(np.zeros((0, 3), np.float32), 0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_with_a_coarser_grain_values_move_as_one_more_rounding_would_move_them(dtype: type) -> None:
+    values = np.geomspace(1e-3, 1e3, 4000).astype(dtype) * np.where(np.arange(4000) % 2, 1, -1)
+    moved = nudged(values, 0, grain=2.0**-7)
+    assert moved.dtype == values.dtype
+    rounded = values.astype(ml_dtypes.bfloat16).astype(dtype)
+    shifts, errors = np.abs(moved - values) / np.abs(values), np.abs(rounded - values) / np.abs(values)
+    assert shifts.max() <= 2.0**-8
+    assert np.sqrt(np.mean(shifts**2)) == pytest.approx(np.sqrt(np.mean(errors**2)), rel=0.05)
+    assert abs(np.mean((moved - values) / values)) < 1e-4
+    assert np.array_equal(nudged(values.astype(ml_dtypes.bfloat16), 3, grain=2.0**-23), nudged(rounded.astype(
+        ml_dtypes.bfloat16), 3)), "a finer grain than their own does nothing"  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_a_size_moves_them_by_as_much_more(dtype: type) -> None:
+    values = np.linspace(1, 1.9, 500).astype(dtype)
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    shifts = nudged(values, 0, size=16.0).astype(np.float64) - values.astype(np.float64)
+    assert 6 * eps < np.abs(shifts).max() <= 8.5 * eps
+    assert len(set(shifts.tolist())) > 8
+
+
+def test_zeros_infinities_and_signs_stay_whatever_the_grain() -> None:
+    values = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 3e38, 1e-45, -1e-30], np.float32)
+    for seed in range(20):
+        moved = nudged(values, seed, grain=2.0**-7, size=16.0)
+        assert moved[:4].tolist() == [0.0, 0.0, np.inf, -np.inf]
+        assert np.isnan(moved[4])
+        assert np.isfinite(moved[5:]).all()
+        assert (np.signbit(moved) == np.signbit(values)).all()
+        assert (moved[5:] != 0).all()

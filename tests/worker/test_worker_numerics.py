@@ -75,6 +75,42 @@ def test_the_control_against_itself_is_exactly_equal_leaf_by_leaf(worker: Worker
     assert worker.numerics("control").check is True
 
 
+def test_of_a_leaf_that_takes_an_inputs_place_the_movement_is_told_after_the_last_step(worker: Worker) -> None:
+    found = leaves(worker, "highest")
+    moved, output = found["out[0]['w']", 3], found["out[1]['low']", 3]
+    assert 0.01 < moved.travel < 1
+    assert moved.moved_l2 == pytest.approx(moved.l2 / moved.travel, rel=1e-6)
+    assert moved.moved_slope > 5e-3
+    assert not moved.still
+    assert (output.travel, output.moved_l2, found["out[0]['w']", 1].travel) == (None, None, None)
+    assert leaves(worker, "control")["out[0]['w']", 3].moved_l2 == 0.0
+
+
+def test_two_draws_differ_and_a_larger_one_moves_more(worker: Worker) -> None:
+    first, second = (leaves(worker, "control", nudge=draw)["out[0]['w']", 3] for draw in (1, 2))
+    assert first.moved_l2 != second.moved_l2
+    reference = str(worker.folder / "reference.npz")
+    reply = worker.ask(Numerics(id="control", steps=3, reference=reference, nudge=1, nudge_size=1e5))
+    large = {(leaf.path, leaf.steps): leaf for leaf in reply.leaves}["out[0]['w']", 3]
+    assert large.moved_l2 > 8 * first.moved_l2
+    assert leaves(worker, "control", nudge=1)["out[0]['w']", 3] == first
+
+
+def test_a_precise_reference_is_float64_and_near(worker: Worker) -> None:
+    precise = str(worker.folder / "precise.npz")
+    saved = worker.ask(Numerics(id="control", steps=3, reference=precise, save=True, precise=True))
+    assert (saved.leaves, saved.precision) == ((), "float64")
+    reply = worker.ask(Numerics(id="control", steps=3, reference=precise, precise=True))
+    found = {(leaf.path, leaf.steps): leaf for leaf in reply.leaves}
+    assert reply.check is None
+    assert 0 < found["out[0]['w']", 3].l2 < 1e-6
+    assert 1e-4 < found["out[1]['low']", 1].l2 < 1e-2
+    assert found["out[0]['key']", 3].l2 == found["out[0]['count']", 3].l2 == 0
+    wrong = worker.ask(Numerics(id="highest", steps=3, reference=precise, precise=True))
+    assert max(leaf.slope for leaf in wrong.leaves) > 5e-3
+    assert leaves(worker, "control")["out[0]['w']", 3].l2 == 0, "the session goes on as before"
+
+
 def test_a_nudge_is_small_not_nothing_and_leaves_no_trace(worker: Worker) -> None:
     nudged = leaves(worker, "control", nudge=1)
     assert 0 < nudged["out[0]['w']", 1].l2 < 1e-5

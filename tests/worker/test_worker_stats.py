@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tuner.worker import stats
-from tuner.worker.stats import MAX_RATIO, compared
+from tuner.worker.stats import MAX_RATIO, Start, compared
 
 RNG = np.random.default_rng(3)
 
@@ -88,12 +88,48 @@ def test_squares_neither_overflow_nor_vanish(size: float) -> None:
     assert compared(huge, huge * 1.5).l2 == pytest.approx(0.5)
 
 
+def test_a_movement_is_compared_with_the_movement() -> None:
+    """An update of a thousandth with the wrong sign: the value is off by 0.2 %, the movement by 200 %."""
+    start = RNG.normal(size=(30, 20))
+    reference = start + 1e-3 * RNG.normal(size=start.shape)
+    found = compared(reference, 2 * start - reference, Start(start, start))
+    assert found.l2 == pytest.approx(2e-3, rel=0.1)
+    assert found.travel == pytest.approx(1e-3, rel=0.1)
+    assert found.moved_l2 == pytest.approx(2.0, rel=1e-9)
+    assert found.moved_slope == pytest.approx(2.0, rel=1e-9)
+    assert not found.still
+
+
+def test_what_displaced_the_start_is_taken_off() -> None:
+    start = RNG.normal(size=(30, 20))
+    nudged = start + 1e-2 * RNG.normal(size=start.shape)
+    step = 1e-3 * RNG.normal(size=start.shape)
+    found = compared(start + step, nudged + step, Start(start, nudged))
+    assert found.l2 < 1e-13
+    assert found.moved_l2 < 1e-12
+
+
+def test_a_leaf_that_is_what_it_was_is_still_unless_the_reference_is_too() -> None:
+    start = RNG.normal(size=(5, 4)).astype(np.float32)
+    moved = start + np.float32(1e-3)
+    assert compared(moved, start.copy(), Start(start, start)).still
+    assert compared(moved, start.copy(), Start(start, start)).moved_l2 == pytest.approx(1.0)
+    rested = compared(start, start.copy(), Start(start, start))
+    assert (rested.still, rested.travel, rested.moved_l2, rested.moved_slope) == (False, 0.0, 0.0, 0.0)
+    count = np.arange(3)
+    assert compared(count + 1, count, Start(count, count)).still
+    assert not compared(count + 1, count + 1, Start(count, count)).still
+
+
 def test_cutting_into_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     reference = RNG.normal(size=(9, 5, 4))
     candidate = reference * (1 + 1e-3 * RNG.normal(size=reference.shape))
     whole = compared(reference, candidate)
     monkeypatch.setattr(stats, "_CHUNK", 40)
     cut = compared(reference, candidate)
+    start = 0.9 * reference
+    moved = compared(reference, candidate, Start(start, start))
+    assert moved.moved_l2 == pytest.approx(10 * cut.l2, rel=1e-9)
     assert cut.l2 == pytest.approx(whole.l2, rel=1e-12)
     assert cut.slope == pytest.approx(whole.slope, rel=1e-12)
 
@@ -103,7 +139,7 @@ def test_the_accelerators_way_agrees_with_the_hosts() -> None:
     code = """
 import sys, warnings; warnings.simplefilter("error")
 import jax, jax.numpy as jnp, ml_dtypes, numpy as np
-from tuner.worker.stats import compared, compared_on_device
+from tuner.worker.stats import Start, compared, compared_on_device
 rng = np.random.default_rng(0)
 for dtype in (np.float32, ml_dtypes.bfloat16, np.complex64, np.int32):
     for shape in ((), (6,), (4, 5, 6)):
@@ -112,6 +148,12 @@ for dtype in (np.float32, ml_dtypes.bfloat16, np.complex64, np.int32):
         host, device = compared(r, c), compared_on_device(jnp.asarray(r), jnp.asarray(c))
         assert host.masks_equal == device.masks_equal
         assert np.allclose([host.l2, host.slope], [device.l2, device.slope], rtol=1e-6, atol=0), (dtype, host, device)
+        start = Start((0.9 * r).astype(dtype), (0.8 * r).astype(dtype))
+        host, device = compared(r, c, start), compared_on_device(jnp.asarray(r), jnp.asarray(c), start)
+        assert host.still == device.still
+        if host.travel is not None:
+            numbers = [(d.l2, d.slope, d.travel, d.moved_l2, d.moved_slope) for d in (host, device)]
+            assert np.allclose(*numbers, rtol=1e-6, atol=0), (dtype, host, device)
         same = compared_on_device(jnp.asarray(r), jnp.asarray(r))
         assert (same.l2, same.slope, same.masks_equal) == (0, 0, True)
 assert not jax.config.jax_enable_x64

@@ -13,7 +13,7 @@ from tuner.protocol.messages import LeafStats, NumericsReply
 __all__ = ["COARSE_NUDGE", "epsilon", "judge", "second_chance", "tolerances"]
 
 COARSE_NUDGE = 16.0
-"""How many rounding errors inputs are moved by to see which integers hang on floats, and how many of them flip."""
+"""How many rounding errors inputs are moved by to see what jumps: integers that hang on floats, signs of updates."""
 
 # Limits are multiples of the null set's largest statistic: after one step tight, after more steps loose. Statistics of
 # a large leaf hardly vary from one harmless change to the next; a scalar's is a single draw, and the largest of a few
@@ -33,9 +33,13 @@ _FLIPPED, _FLIPPED_MOST, _FLIPPED_ROOM = 5.0, 0.05, 1.5
 # A null set of a few draws may show none of a flip that comes once in ten times. As many as a coarse nudge flips, over
 # its size, are expected then; a candidate may differ by several rounding errors, and counts scatter like Poisson's.
 _FLIP_ROUNDINGS, _FLIP_SIGMAS = 3.0, 3.0
+# Floats jump too: an optimiser that divides a gradient by its size turns a sign that flips into a whole step. A
+# statistic that the coarse nudge raises by more than twice the nudge's own size has such jumps, and a harmless
+# candidate may have as large a one although no draw had.
+_JUMPS_ABOVE, _JUMP_ROOM = 2.0, 1.25
 # Against a high-precision reference the control's own distance is the measure. That of a large leaf hardly varies
 # between harmless variants (within a fifth, in what was tried); a scalar's is a single draw.
-_NO_FARTHER, _NO_FARTHER_SCALAR = 1.5, 6.0
+_NO_FARTHER, _NO_FARTHER_SCALAR = 2.0, 8.0
 
 _EPSILONS = {
     "float64": 2.0**-52,
@@ -64,7 +68,7 @@ def tolerances(null_replies: Sequence[NumericsReply], coarse: NumericsReply | No
     """The gate's limits, one a leaf and number of steps, from a null set of harmless changes.
 
     `null_replies`: the control against its own reference with inputs moved by rounding errors, benign recompiles,
-    plain repeats. `coarse`: the control with inputs moved by `COARSE_NUDGE` rounding errors, for integers alone.
+    plain repeats. `coarse`: the control with inputs moved by `COARSE_NUDGE` rounding errors, for what jumps alone.
 
     For floating leaves a limit is the larger of
 
@@ -73,7 +77,9 @@ def tolerances(null_replies: Sequence[NumericsReply], coarse: NumericsReply | No
     - a floor: 256 eps (of float32 at most) for sums in another order, plus for the slope 4 eps/√(elements in the
       smallest slice) and for l2 one eps for rounding results to the leaf's dtype; times √steps. For what was done to a
       leaf that takes an input's place, the rounding counts in units of the movement, and for as many elements as a
-      harmless change makes jump by an ulp.
+      harmless change makes jump by an ulp;
+    - what the coarse nudge gives and a quarter more, where that is over 32 times the largest null statistic: then jumps
+      make it up, which a few draws may lack by luck.
 
     A slice's rounding errors average out over its elements, which is why a slice that is wrong by 1 % shows in a
     bfloat16 matrix, but can't in a bfloat16 vector. Other leaves must be equal, unless harmless changes make some
@@ -88,8 +94,8 @@ def tolerances(null_replies: Sequence[NumericsReply], coarse: NumericsReply | No
     for reply in null_replies:
         for leaf in reply.leaves:
             seen[leaf.path, leaf.steps].append(leaf)
-    flipped = {(leaf.path, leaf.steps): leaf.l2 for leaf in coarse.leaves} if coarse else {}
-    return tuple(_tolerance(leaves, flipped.get(key, 0.0)) for key, leaves in seen.items())
+    coarsely = {(leaf.path, leaf.steps): leaf for leaf in coarse.leaves} if coarse else {}
+    return tuple(_tolerance(leaves, coarsely.get(key)) for key, leaves in seen.items())
 
 
 def judge(reply: NumericsReply, limits: Iterable[Tolerance]) -> tuple[bool, str]:
@@ -120,8 +126,9 @@ def second_chance(
     """Whether results that `judge` refuses are different, but no farther from a high-precision reference; and in words.
 
     `precise`, `control`: the candidate and the control against that reference. For each leaf beyond its limit, each
-    statistic may be 1.5 + 4.5/√(elements) times the control's own, and one rounding to the leaf's dtype more. NaN and
-    infinities must sit where the control has them, and a leaf that steps move must have moved, as in `judge`.
+    statistic may be 2 + 6/√(elements) times the control's own, and one rounding to the leaf's dtype more; or as large
+    as its limit, since being so near the truth is as good as being so near the control. NaN and infinities must sit
+    where the control has them, and a leaf that steps move must have moved, as in `judge`.
     """
     allowed = {(t.path, t.steps): t for t in limits}
     leaves = {(leaf.path, leaf.steps): leaf for leaf in reply.leaves}
@@ -133,59 +140,66 @@ def second_chance(
     for key, leaf in beyond.items():
         if not leaf.masks_equal or (leaf.still and allowed[key].moves):
             return False, f"{_place(*key)}: no distance can excuse that"
-    times, key = max((_times_farther(found[key], own[key]), key) for key in beyond)
+    times, key = max((_times_farther(found[key], own[key], allowed[key]), key) for key in beyond)
     if times > 1:
         how_far = f"{times:.2g} times what its distance from a {precise.precision} reference may be"
         return False, f"{_place(*key)}: {how_far}"
     return True, f"different from the default's results, but no farther from a {precise.precision} reference"
 
 
-def _times_farther(leaf: LeafStats, control: LeafStats) -> float:
-    """The worst of a leaf's distances from the reference, in units of what the control's own allows."""
+def _times_farther(leaf: LeafStats, control: LeafStats, limit: Tolerance) -> float:
+    """The worst of a leaf's distances from the reference, in units of what may be."""
     size = max(1, leaf.size)
     eps = epsilon(leaf.dtype)
     if eps is None:
         few = (1.0 + _FLIP_SIGMAS * math.sqrt(size * control.l2)) / size if control.l2 > 0 else 0.0
-        return _excess(leaf.l2, _NO_FARTHER * control.l2 + few)
+        return _excess(leaf.l2, max(limit.l2, _NO_FARTHER * control.l2 + few))
     factor = _NO_FARTHER + (_NO_FARTHER_SCALAR - _NO_FARTHER) / math.sqrt(size)
     jump = eps / leaf.travel * math.sqrt(_jumping(leaf, eps)) if leaf.travel else 0.0
-    pairs = (
-        (leaf.l2, control.l2, eps),
-        (leaf.slope, control.slope, eps),
-        (leaf.moved_l2, control.moved_l2, jump),
-        (leaf.moved_slope, control.moved_slope, jump),
+    statistics = (
+        (leaf.l2, control.l2, eps, limit.l2),
+        (leaf.slope, control.slope, eps, limit.slope),
+        (leaf.moved_l2, control.moved_l2, jump, limit.moved_l2),
+        (leaf.moved_slope, control.moved_slope, jump, limit.moved_slope),
     )
-    return max(_excess(x, factor * y + rounding) for x, y, rounding in pairs if x is not None and y is not None)
+    return max(
+        _excess(value, max(factor * own + rounding, most or 0.0))
+        for value, own, rounding, most in statistics
+        if value is not None and own is not None
+    )
 
 
-def _tolerance(leaves: Sequence[LeafStats], flipped: float) -> Tolerance:
+def _tolerance(leaves: Sequence[LeafStats], coarse: LeafStats | None) -> Tolerance:
     leaf = leaves[0]
-    l2, slope = max(x.l2 for x in leaves), max(x.slope for x in leaves)
+    l2 = max(x.l2 for x in leaves)
     moves = leaf.travel is not None and not any(x.still for x in leaves)
     eps = epsilon(leaf.dtype)
     if eps is None:
-        return Tolerance(
-            path=leaf.path, steps=leaf.steps, l2=_share_allowed(l2, flipped, leaf.size), slope=0.0, moves=moves
-        )
-    growth = math.sqrt(max(1, leaf.steps))
+        share = _share_allowed(l2, coarse.l2 if coarse else 0.0, leaf.size)
+        return Tolerance(path=leaf.path, steps=leaf.steps, l2=share, slope=0.0, moves=moves)
     sums = _ACCUMULATION * min(eps, _EPSILONS["float32"])
     in_slice = math.sqrt(_smallest_slice(leaf))
-    loose = 1.0 if leaf.steps <= 1 else _LOOSE
-    limits = {
-        "l2": max((sums + _ROUNDING_L2 * eps) * growth, loose * _multiple(l2, leaf.size)),
-        "slope": max((sums + _ROUNDING_SLOPE * eps / in_slice) * growth, loose * _multiple(slope, leaf.size)),
-    }
+
+    def limit(name: str, rounding: float) -> float:
+        largest = max(getattr(x, name) or 0.0 for x in leaves)
+        loose = 1.0 if leaf.steps <= 1 else _LOOSE
+        growth = math.sqrt(max(1, leaf.steps))
+        jumps = _jumps(largest, getattr(coarse, name) if coarse else None)
+        return max((sums + rounding) * growth, loose * _multiple(largest, leaf.size), jumps)
+
+    limits = {"l2": limit("l2", _ROUNDING_L2 * eps), "slope": limit("slope", _ROUNDING_SLOPE * eps / in_slice)}
     if leaf.travel:
         jump = eps / leaf.travel * math.sqrt(_jumping(leaf, eps))
-        moved_l2 = max(x.moved_l2 or 0.0 for x in leaves)
-        moved_slope = max(x.moved_slope or 0.0 for x in leaves)
-        limits |= {
-            "moved_l2": max((sums + _ROUNDING_L2 * jump) * growth, loose * _multiple(moved_l2, leaf.size)),
-            "moved_slope": max(
-                (sums + _ROUNDING_SLOPE * jump / in_slice) * growth, loose * _multiple(moved_slope, leaf.size)
-            ),
-        }
+        limits["moved_l2"] = limit("moved_l2", _ROUNDING_L2 * jump)
+        limits["moved_slope"] = limit("moved_slope", _ROUNDING_SLOPE * jump / in_slice)
     return Tolerance(path=leaf.path, steps=leaf.steps, moves=moves, **limits)
+
+
+def _jumps(largest: float, coarse: float | None) -> float:
+    """Room for jumps: what the coarse nudge gives beyond what the null set's largest statistic, scaled, would."""
+    if coarse is None or not math.isfinite(coarse) or coarse <= _JUMPS_ABOVE * COARSE_NUDGE * largest:
+        return 0.0
+    return _JUMP_ROOM * coarse
 
 
 def _jumping(leaf: LeafStats, eps: float) -> float:

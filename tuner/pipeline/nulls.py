@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tuner.measure import COARSE_NUDGE, Tolerance, epsilon, tolerances
+from tuner.measure import COARSE_NUDGE, Tolerance, tolerances
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
 from tuner.protocol.failure import Failure
@@ -54,17 +54,8 @@ def limits_of(
             note("null", reply)
         elif handle == CONTROL:
             return reply
-    return tolerances(replies, _coarse(ask, replies, note))
-
-
-def _coarse(
-    ask: Ask, replies: Sequence[NumericsReply], note: Callable[[str, NumericsReply], None]
-) -> NumericsReply | None:
-    """The control with its inputs moved much further, where outputs hold integers that may hang on floats."""
-    if not any(epsilon(leaf.dtype) is None for leaf in replies[0].leaves):
-        return None
-    reply = ask(CONTROL, nudge=1, nudge_size=COARSE_NUDGE)
-    if isinstance(reply, Failure):
-        return None
-    note("coarse", reply)
-    return reply
+    coarse = ask(CONTROL, nudge=1, nudge_size=COARSE_NUDGE)
+    if isinstance(coarse, Failure):
+        return coarse
+    note("coarse", coarse)
+    return tolerances(replies, coarse)

@@ -31,6 +31,8 @@ __all__ = ["check_others", "told", "wrong_other"]
 
 # All functions together may take this share of the budget, at most so many seconds; the rest is told as not checked.
 _SHARE, _MOST_S = 0.1, 120.0
+# Compiles of one function: its own twice, benign ones, and one in high precision.
+_COMPILES = 5
 _BLOCK_S = 0.05
 _TURNS, _WARM_UP = 10, 2
 
@@ -91,7 +93,8 @@ class _Others:
     def __init__(self, run: Run, config: Config) -> None:
         self.run = run
         self.config = config
-        self.began = run.budget.now()
+        self.together = run.room_for(2)
+        self.spent_s = 0.0
         self.limit_s = min(_MOST_S, _SHARE * run.options.budget_s)
         self.known: dict[str, _Known | str] = {}
         self.found: dict[str, OtherFunction] = {}
@@ -100,19 +103,23 @@ class _Others:
     def check_all(self, names: tuple[str, ...]) -> tuple[OtherFunction, ...]:
         """Both processes alive together where the device has room, else the default's first."""
         arms = [DEFAULT, self.config]
-        together = self.run.room_for(len(arms))
-        for group in [arms] if together else [[c] for c in arms]:
+        for group in [arms] if self.together else [[c] for c in arms]:
             self._group(group, names)
-        return tuple(self._result(name, together=together) for name in names)
+        return tuple(self._result(name) for name in names)
 
     def _group(self, configs: list[Config], names: tuple[str, ...]) -> None:
+        """The numbers of all functions, then the speed of those that run: numbers matter more, should time be short."""
         sessions = {c: self._fresh(c) for c in configs}
         dead: set[Config] = set()
         try:
             start_all(self.run, sessions, charge=lambda config, _failure: dead.add(config))
             living = {c: s for c, s in sessions.items() if c not in dead}
-            for index, name in enumerate(names):
-                self._function(name, living, self.run.folder.scratch / f"other-{index}.npz")
+            for work in (self._numbers, self._speed):
+                for index, name in enumerate(names):
+                    began = self.run.budget.now()
+                    if self.spent_s < self.limit_s:
+                        work(name, living, self.run.folder.scratch / f"other-{index}.npz")
+                    self.spent_s += self.run.budget.now() - began
         finally:
             end_all(self.run, sessions)
 
@@ -120,22 +127,21 @@ class _Others:
         name = f"others-{'default' if config == DEFAULT else config.key[:8]}"
         return self.run.factory(launch(self.run, name, role="confirm", config=config))
 
-    def _function(self, name: str, sessions: Mapping[Config, Session], reference: Path) -> None:
-        """One function in the processes that are alive."""
-        if self.run.budget.now() - self.began > self.limit_s:
-            return
+    def _numbers(self, name: str, sessions: Mapping[Config, Session], reference: Path) -> None:
+        """One function's results and memory in the processes that are alive."""
         if DEFAULT in sessions:
             self.known[name] = self._guarded(lambda: self._learn(sessions[DEFAULT], name, reference))
         known = self.known.get(name)
-        if not isinstance(known, _Known):
-            return
-        if self.config in sessions:
-            self.found[name] = self._compare(sessions[self.config], name, known, reference)
-        usable = {c: s for c, s in sessions.items() if c == DEFAULT or self._sound(name)}
-        self._time(name, usable, known.steps)
+        if isinstance(known, _Known) and self.config in sessions and sessions[self.config].ended is None:
+            self.found[name] = self._compare(sessions, name, known, reference)
 
-    def _sound(self, name: str) -> bool:
-        return name in self.found and self.found[name].failure is None
+    def _speed(self, name: str, sessions: Mapping[Config, Session], _reference: Path) -> None:
+        """One function's time, a block of each process in turn; the order turns round every time."""
+        known, found = self.known.get(name), self.found.get(name)
+        if not isinstance(known, _Known) or (found is not None and found.failure is not None):
+            return
+        usable = {c: s for c, s in sessions.items() if s.ended is None and (c == DEFAULT or found is not None)}
+        self._time(name, usable, known.steps)
 
     def _guarded(self, learn: Callable[[], _Known | Failure]) -> _Known | str:
         try:
@@ -146,19 +152,22 @@ class _Others:
 
     def _learn(self, session: Session, name: str, reference: Path) -> _Known | Failure:
         """Compile it, save its results as the reference, measure its null set, and how long it takes."""
-        benign = benign_variants(self.run)
-        made = session.compile([Variant(id=CONTROL), *benign], function=name).results
-        if isinstance(control := made[0], Failure):
+        control = session.compile([Variant(id=CONTROL)], function=name).results[0]
+        if isinstance(control, Failure):
             return control
+        affordable = _COMPILES * control.compile_s < self.limit_s
+        benign = benign_variants(self.run) if affordable else []
+        made = session.compile(benign, function=name).results if benign else ()
         saved = session.numerics(CONTROL, steps=1, reference=reference, save=True, function=name)
         if isinstance(saved, Failure):
             return saved
-        handles = [v.id for v, result in zip(benign, made[1:], strict=True) if not isinstance(result, Failure)]
+        handles = [v.id for v, result in zip(benign, made, strict=True) if not isinstance(result, Failure)]
         ask = functools.partial(session.numerics, steps=1, reference=reference, function=name)
         limits = limits_of(ask, handles, note=functools.partial(self._note, session, DEFAULT, name))
         if isinstance(limits, Failure):
             return limits
-        precise = self._precise(session, name, reference)
+        # Where this process will not live beside the other, the second chance has to be prepared now.
+        precise = None if self.together else self._precise(session, name, reference)
         first = session.round([Arm(id=CONTROL, steps=1)], function=name)[0]
         if isinstance(first, Failure):
             return first
@@ -170,17 +179,20 @@ class _Others:
         )
 
     def _precise(self, session: Session, name: str, reference: Path) -> NumericsReply | None:
-        """At once and not when it is first needed: the process with the default settings may not live on till then."""
+        """How far its results by default are from a high-precision reference, which is made here; None without one."""
         ask = functools.partial(
             session.numerics, CONTROL, steps=1, reference=_precise_of(reference), precise=True, function=name
         )
-        if isinstance(ask(save=True), Failure):
+        try:
+            reply = ask(save=True)
+            reply = reply if isinstance(reply, Failure) else ask()
+        except SessionEnded:  # by the attempt: it is no fault of the settings
             return None
-        reply = ask()
         return reply if isinstance(reply, NumericsReply) else None
 
-    def _compare(self, session: Session, name: str, known: _Known, reference: Path) -> OtherFunction:
+    def _compare(self, sessions: Mapping[Config, Session], name: str, known: _Known, reference: Path) -> OtherFunction:
         """Its memory and its numbers under the winner."""
+        session = sessions[self.config]
         peak = known.compiled.peak_bytes
         try:
             made = session.compile([Variant(id=CONTROL)], function=name).results[0]
@@ -191,12 +203,15 @@ class _Others:
                 return OtherFunction(name=name, failure=reply, default_peak_bytes=peak, peak_bytes=made.peak_bytes)
             passed, reason = judge(reply, known.limits)
             precise = None
-            if not passed and known.precise is not None:
+            control = known.precise
+            if not passed and control is None and DEFAULT in sessions:
+                control = self._precise(sessions[DEFAULT], name, reference)
+            if not passed and control is not None:
                 file = _precise_of(reference)
                 answer = session.numerics(CONTROL, steps=1, reference=file, precise=True, function=name)
                 if isinstance(answer, NumericsReply):
                     precise = answer
-                    passed, more = second_chance(reply, known.limits, precise=answer, control=known.precise)
+                    passed, more = second_chance(reply, known.limits, precise=answer, control=control)
                     reason = more if passed else f"{reason}; {more}"
         except SessionEnded as ended:
             return OtherFunction(name=name, failure=ended.failure, default_peak_bytes=peak)
@@ -231,7 +246,6 @@ class _Others:
         )
 
     def _time(self, name: str, sessions: Mapping[Config, Session], steps: int) -> None:
-        """A block of each in turn; the order turns round every time."""
         rows: dict[Config, list[float]] = {c: [] for c in sessions}
         for turn in range(_TURNS + _WARM_UP):
             for config in sessions if turn % 2 == 0 else reversed(list(sessions)):
@@ -257,15 +271,16 @@ class _Others:
         for config, row in rows.items():
             self.rows[config][name] = row
 
-    def _result(self, name: str, *, together: bool) -> OtherFunction:
+    def _result(self, name: str) -> OtherFunction:
         known = self.known.get(name)
         if isinstance(known, str):
             return OtherFunction(name=name, reason=f"not checked: under the default settings it fails ({known})")
         if name not in self.found:
-            why = "no time was left" if known is None else "the process with the settings did not start"
+            late = known is None or self.spent_s >= self.limit_s
+            why = "no time was left" if late else "the process with the settings was gone"
             return OtherFunction(name=name, reason=f"not checked: {why}")
-        gain = _gain(*(self.rows[c].get(name, []) for c in (self.config, DEFAULT)), together=together)
-        return msgspec.structs.replace(self.found[name], gain=gain)
+        rows = [self.rows[config].get(name, []) for config in (self.config, DEFAULT)]
+        return msgspec.structs.replace(self.found[name], gain=_gain(*rows, together=self.together))
 
 
 def _gain(row: list[float], default: list[float], *, together: bool) -> Estimate | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,10 @@ def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
             if reference is None:
                 horizons[steps] = collected(out)
             else:
-                starts = _starts(session, out, request) if steps == request.steps else None
-                stats += _compared(session, reference.horizons[steps], out, steps, starts)
+                last = steps == request.steps
+                starts = _starts(session, out, request) if last or request.nudge else None
+                found = _compared(session, reference.horizons[steps], out, steps, starts)
+                stats += found if last else [_standing(leaf) for leaf in found]
         if reference is not None and session.check is not None and not request.precise:
             passed, message = _checked(session.check, reference.horizons[request.steps], out)
     finally:
@@ -96,13 +99,19 @@ def _reference(session: WorkerSession, request: Numerics) -> Reference:
 
 
 def _starts(session: WorkerSession, out: Any, request: Numerics) -> list[Start | None]:
-    """Where each leaf of `out` that takes an input's place began. Told after the last step alone: reading the inputs
-    too makes a comparison half as long again, and what a step doesn't move it doesn't move in several."""
+    """Where each leaf of `out` that takes an input's place began. Of interest after the last step, and wherever a nudge
+    has to be taken off again: reading the inputs too makes a comparison half as long again, and what a step doesn't
+    move it doesn't move in several."""
     plain = session.state.starts(out)
     moved = plain
     if request.nudge:
         moved = session.state.starts(out, nudge=request.nudge, size=request.nudge_size)
     return [None if s is None or t is None else Start(s, t) for s, t in zip(plain, moved, strict=True)]
+
+
+def _standing(leaf: LeafStats) -> LeafStats:
+    """`leaf` without what is told after the last step alone."""
+    return replace(leaf, travel=None, moved_l2=None, moved_slope=None, still=False)
 
 
 def _compared(

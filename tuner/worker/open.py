@@ -14,6 +14,7 @@ from tuner.worker import carry, internals
 from tuner.worker import others as others_of
 from tuner.worker.events import CompileEvents
 from tuner.worker.failures import Refused, first_line
+from tuner.worker.jaxprs import grain_of
 from tuner.worker.others import Other, other_of
 from tuner.worker.saved import Saved
 from tuner.worker.session import Part, WorkerSession
@@ -127,7 +128,7 @@ def _open(
         flat, _ = jax.tree_util.tree_flatten_with_path(out)
         paths = tuple("out" + jax.tree_util.keystr(path) for path, _ in flat)
         parts.append(Part(name, step, given.weight, {(): base}))
-        states[name] = State(step.inputs, leaves, threaded)
+        states[name] = State(step.inputs, leaves, threaded, grain=grain_of(traced.jaxpr))
         steps[name] = OpenedStep(step, leaves, threaded, paths)
         copies |= {id(leaf): copy for i, leaf in enumerate(leaves) if (copy := states[name].copy_of(i)) is not None}
     state = States(states)

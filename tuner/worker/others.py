@@ -12,6 +12,7 @@ from tuner.protocol.failure import FailureClass
 from tuner.worker.carry import Carry
 from tuner.worker.events import CompileEvents
 from tuner.worker.failures import Refused, first_line
+from tuner.worker.jaxprs import grain_of
 from tuner.worker.saved import Saved, restored
 from tuner.worker.session import Part, WorkerSession
 from tuner.worker.state import State
@@ -49,10 +50,10 @@ def opened(name: str, other: Other, events: CompileEvents) -> WorkerSession:
     base = step.base()
     args, kwargs = step.inputs.call(leaves)
     try:
-        step.bind(step.jit(base, {}).trace)(*args, **kwargs)
+        traced = step.bind(step.jit(base, {}).trace)(*args, **kwargs)
     except Exception as error:
         raise Refused(FailureClass.WORKLOAD, f"{name} can't be traced: {first_line(error)}") from error
-    state = State(step.inputs, leaves, Carry())
+    state = State(step.inputs, leaves, Carry(), grain=grain_of(traced.jaxpr))
     return WorkerSession((Part(ONLY, step, 1.0, {(): base}),), States({ONLY: state}), None, events, adopts=True)
 
 

@@ -1,8 +1,8 @@
 """Evaluates a traced function in a wider floating dtype than it was written for: the same arithmetic, rounded less.
 
 Converting the inputs alone would not do: a step that casts its parameters to bfloat16 goes on computing in that. Here
-every floating value of the trace is wide, and casts to narrower floats do nothing. Operations that aren't known to work
-in any dtype (custom calls, kernels, bit casts) get their own dtypes back, and their results are widened.
+every floating value of the trace is wide, and casts to narrower floats do nothing. Operations that don't work in any
+dtype (custom calls, kernels, bit casts) get their own dtypes back, and their results are widened.
 """
 
 from __future__ import annotations
@@ -31,18 +31,6 @@ _SCATTERS: dict[str, Callable[..., Any]] = {
     "scatter-max": lax.scatter_max,
 }
 _PRECISE = frozenset({"dot_general", "conv_general_dilated"})
-# Work alike in every floating dtype.
-_NAMES = """
-abs acos acosh add add_any and argmax argmin asin asinh atan atan2 atanh bessel_i0e bessel_i1e broadcast_in_dim cbrt
-ceil cholesky clamp clz complex concatenate conj conv_general_dilated copy copy_p cos cosh cumlogsumexp cummax cummin
-cumprod cumsum digamma div dot_general dynamic_slice dynamic_update_slice eq erf erf_inv erfc exp exp2 expand_dims expm1
-fft floor gather ge gt imag integer_pow iota is_finite le lgamma log log1p logistic lt max min mul name ne neg not
-optimization_barrier or pad population_count pow real reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum
-reduce_window_max reduce_window_min reduce_window_sum reduce_xor rem reshape rev round rsqrt select_and_gather_add
-select_and_scatter_add select_n sharding_constraint shift_left shift_right_arithmetic shift_right_logical sign sin sinh
-slice sort split sqrt square squeeze stop_gradient sub tan tanh top_k transpose triangular_solve xor
-"""
-_ANY_DTYPE = frozenset(_NAMES.split())
 
 
 def widened(dtype: Any, wide: Any) -> Any:
@@ -99,12 +87,31 @@ def _applied(equation: Any, values: list[Any], wide: Any) -> list[Any]:
     if name in _SCATTERS:
         kept = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
         return [_SCATTERS[name](*values, **{key: params[key] for key in kept})]
-    if name in _ANY_DTYPE:
-        result = equation.primitive.bind(*values, **_wide_params(name, params, wide))
+    changed = _wide_params(name, params, wide)
+    if _takes_any_dtype(equation, values, changed, wide):
+        result = equation.primitive.bind(*values, **changed)
     else:
         result = _as_written(equation, values)
     results = result if equation.primitive.multiple_results else [result]
     return [_wide(value, atom, wide) for value, atom in zip(results, equation.outvars, strict=True)]
+
+
+def _takes_any_dtype(equation: Any, values: list[Any], params: dict[str, Any], wide: Any) -> bool:
+    """Whether the operation gives the same shapes in wide floats. One that holds functions of its own, or says what it
+    returns, does not; nor does one that looks at the bits."""
+    primitive = equation.primitive
+    if any(True for _ in core.jaxprs_in_params(params)):
+        return False
+    try:
+        result = jax.eval_shape(lambda *given: primitive.bind(*given, **params), *values)
+    except Exception:
+        return False
+    found = result if primitive.multiple_results else [result]
+    expected = [variable.aval for variable in equation.outvars]
+    return len(found) == len(expected) and all(
+        (one.shape, one.dtype) == (aval.shape, widened(aval.dtype, wide))
+        for one, aval in zip(found, expected, strict=True)
+    )
 
 
 def _wide_params(name: str, params: dict[str, Any], wide: Any) -> dict[str, Any]:
