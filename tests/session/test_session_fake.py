@@ -160,6 +160,21 @@ def test_what_the_machine_does_cancels_in_ratios_of_sessions_alive_together() ->
     assert pstdev(math.log(a) for a, _ in rows) == pytest.approx(0.05, rel=0.3)
 
 
+def test_restless_spells_scale_a_blocks_own_noise() -> None:
+    def spread_of(unrest: float) -> float:
+        machine = FakeMachine(noise=NoiseModel(block_sd=0.001, unrest=unrest), seed=5)
+        session = started(machine)
+        compiled(session, "a")
+        logs = []
+        for _ in range(3000):
+            machine.advance(30.0)
+            logs.append(math.log(step_ms(session, "a")[0] / 10))
+        return pstdev(logs)
+
+    assert spread_of(0.0) == pytest.approx(0.001, rel=0.1)
+    assert spread_of(0.8) == pytest.approx(0.001 * math.exp(0.8**2), rel=0.15)  # a lognormal's root mean square
+
+
 def test_each_process_has_its_own_speed() -> None:
     machine = FakeMachine(noise=NoiseModel(process_sd=0.02))
     logs = []

@@ -73,6 +73,17 @@ def test_stalls_are_windows_that_cost_time() -> None:
     assert fmean(b > 0 for a, b in pairwise(extra) if a > 0) > 0.7  # a window is longer than a block
 
 
+def test_unrest_comes_and_goes() -> None:
+    shared = SharedNoise(random.Random(4), NoiseModel(block_sd=0.01, unrest=0.7))
+    logs = []
+    for i in range(30_000):
+        assert shared.over(float(i), 0.1) == 0.0  # it moves no level
+        logs.append(math.log(shared.unrest()))
+    assert pstdev(logs) == pytest.approx(0.7, rel=0.1)
+    lag = fmean(a * b for a, b in pairwise(logs)) / fmean(a * a for a in logs)
+    assert lag == pytest.approx(math.exp(-1 / 10), abs=0.02)
+
+
 def test_what_is_not_given_is_not_there() -> None:
     silent = NoiseModel()
     assert set(over(silent, every_s=1.0, count=100)) == {0.0}

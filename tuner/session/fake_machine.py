@@ -216,6 +216,10 @@ class FakeMachine:
         """What the machine adds to the log time of `seconds` of work that begin now."""
         return self._shared.over(self._now, seconds)
 
+    def unrest(self) -> float:
+        """What a block's own noise is multiplied by now."""
+        return self._shared.unrest()
+
     def refuses_option(self, name: str, value: OptionValue) -> str:
         """The compiler's complaint about an option's value, as strict as it is; "" if it takes it."""
         kind = self.option_types.get(name, "string")

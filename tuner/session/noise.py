@@ -23,7 +23,8 @@ class NoiseModel(msgspec.Struct, frozen=True, kw_only=True):
     *Shared by whatever runs on the machine*: `machine_sd`, a level that forgets itself within about `machine_s`
     seconds; `drift_sd`, a random walk's spread after a minute; `trend`, log time gained a minute; `stalls` a minute
     begin at random, last `stall_s` seconds and take `stall_size` of the time again (both exponential, these their
-    means): what lies in such a window becomes slower by that share.
+    means): what lies in such a window becomes slower by that share. `unrest`: by how much the log of `block_sd` itself
+    wanders, within some ten seconds: calm spells and restless ones.
 
     Raises ValueError for a negative spread, a tail from 1/2 on, or a memory outside of −1 to 1.
     """
@@ -41,6 +42,7 @@ class NoiseModel(msgspec.Struct, frozen=True, kw_only=True):
     stalls: float = 0.0
     stall_s: float = 0.1
     stall_size: float = 0.5
+    unrest: float = 0.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -54,6 +56,9 @@ class NoiseModel(msgspec.Struct, frozen=True, kw_only=True):
         if 0 in (self.machine_s, self.stall_s):
             raise ValueError("machine_s and stall_s are durations: they can't be 0")
 
+
+# Seconds within which a machine's unrest forgets itself.
+_UNREST_S = 10.0
 
 ORDINARY = NoiseModel(block_sd=0.003, block_tail=0.2, block_memory=0.2, machine_sd=0.01, machine_s=5.0)
 """A machine with ordinary manners: 0.3 % a block with heavy tails, and a level that wanders by 1 % within seconds."""
@@ -101,6 +106,7 @@ class SharedNoise:
         self._now = 0.0
         self._level = rng.gauss(0.0, 1.0)
         self._walk = 0.0
+        self._unrest = rng.gauss(0.0, 1.0) if model.unrest else 0.0
         self._stall = (0.0, 0.0, 0.0)  # begin, end, share of extra time
         self._next_stall()
 
@@ -110,12 +116,22 @@ class SharedNoise:
         gap = start_s - self._now
         self._now = start_s
         if gap > 0 and model.machine_sd:
-            kept = math.exp(-gap / model.machine_s)
-            self._level = kept * self._level + math.sqrt(1 - kept**2) * self._rng.gauss(0.0, 1.0)
+            self._level = self._later(self._level, gap / model.machine_s)
+        if gap > 0 and model.unrest:
+            self._unrest = self._later(self._unrest, gap / _UNREST_S)
         if gap > 0 and model.drift_sd:
             self._walk += model.drift_sd * math.sqrt(gap / 60.0) * self._rng.gauss(0.0, 1.0)
         level = model.machine_sd * self._level + self._walk + model.trend * start_s / 60.0
         return level + math.log1p(self._stalled(start_s, seconds)) if model.stalls else level
+
+    def unrest(self) -> float:
+        """What a block's own noise is multiplied by at the moment that `over` was asked about last."""
+        return math.exp(self._model.unrest * self._unrest)
+
+    def _later(self, value: float, gap: float) -> float:
+        """A standard normal value after a gap in units of the time within which it forgets itself."""
+        kept = math.exp(-gap)
+        return kept * value + math.sqrt(1 - kept**2) * self._rng.gauss(0.0, 1.0)
 
     def _stalled(self, start_s: float, seconds: float) -> float:
         """Share of extra time that stalls cost."""

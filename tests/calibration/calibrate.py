@@ -1,0 +1,115 @@
+"""Calibrate: run studies on every fitted model, and print and keep what they found.
+
+    python tests/calibration/calibrate.py --studies 3000 --power 300
+
+runs so many studies in which nothing helps, and so many for each true gain of 0.5, 1 and 2 %, on each model. It goes on
+where an earlier call was stopped. `results/` gets one JSON file a model and gain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from fit import MODELS, load, table
+from studies import ROWS, Design, Share, Summary, run_studies, share, summary
+
+__all__ = ["NOTHING", "pooled", "verdicts"]
+
+RESULTS = Path(__file__).parent / "results"
+
+NOTHING = 0.0
+"""The gain of A/A: nothing helps."""
+
+_GAINS = (0.5, 1.0, 2.0)
+# What is aimed at: at most so many false winners; of true gains of 1 % on quiet machines, and of intervals, so many.
+_FALSE_WINNERS = 0.01
+_POWER, _POWER_GAIN = 0.95, 0.01
+_COVERAGE = 0.93
+# A machine is quiet where pairs of processes differ by no more than this.
+_QUIET = 0.002
+
+
+def line(found: Summary) -> str:
+    """A summary as people read it."""
+    width = "-" if found.half_width is None else f"{100 * found.half_width:.2f} %"
+    cells = [f"{found.design:36} {found.studies:5} studies"]
+    cells.append(f"false winners {found.false_winners}")
+    if found.gain:
+        cells += [f"found {found.found}", f"alone {found.alone}"]
+    cells += [f"intervals hold the truth {found.covered}", f"a later measurement {found.again}", f"± {width}"]
+    cells.append(f"verdicts {found.verdicts}")
+    if found.errors:
+        cells.append(f"{found.errors} RUNS FAILED")
+    return "; ".join(cells)
+
+
+def pooled(summaries: Sequence[Summary]) -> tuple[Share, Share]:
+    """False winners of all A/A studies, and headline intervals of all studies that hold the truth."""
+    null = [s.false_winners for s in summaries if s.gain == NOTHING]
+    return _sum(null), _sum([s.covered for s in summaries])
+
+
+def _sum(shares: Sequence[Share]) -> Share:
+    return share([True] * sum(s.count for s in shares) + [False] * sum(s.of - s.count for s in shares))
+
+
+def verdicts(summaries: Sequence[Summary], quiet: frozenset[str]) -> list[str]:
+    """Each target, and whether it is met by the count itself. `quiet`: designs on quiet machines."""
+    false_winners, covered = pooled(summaries)
+    lines = [
+        _target("A/A, all models: false winners", false_winners, most=_FALSE_WINNERS),
+        _target("intervals of all studies that hold the truth", covered, least=_COVERAGE),
+    ]
+    for found in summaries:
+        if found.gain == _POWER_GAIN and found.design in quiet:
+            lines.append(_target(f"{found.design}: found", found.found, least=_POWER))
+    return lines
+
+
+def _target(what: str, value: Share, *, least: float = 0.0, most: float = 1.0) -> str:
+    if not value.of:
+        return f"not told: {what}"
+    met = least <= value.count / value.of <= most
+    wanted = f"at least {100 * least:g} %" if least else f"at most {100 * most:g} %"
+    return f"{'met   ' if met else 'MISSED'}: {what}: {value}, wanted {wanted}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=3000, help="A/A studies a model")
+    parser.add_argument("--power", type=int, default=300, help="studies a model and true gain")
+    parser.add_argument("--models", nargs="+", default=sorted(p.stem for p in MODELS.glob("*.json")), metavar="MODEL")
+    parser.add_argument("--gains", type=float, nargs="*", default=_GAINS, metavar="PERCENT", help="true gains")
+    parser.add_argument("--budget", type=float, default=600.0, help="seconds of each run, in the machine's time")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rows", type=Path, default=ROWS, help="where finished studies are kept to go on from")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    models = [load(name) for name in options.models]
+    for model in models:
+        print(table(model), flush=True)
+    summaries, quiet = [], set()
+    for model in models:
+        for gain in (NOTHING, *(g / 100 for g in options.gains)):
+            design = Design(model=model, gain=gain, budget_s=options.budget)
+            studies = options.power if gain else options.studies
+            if not studies:
+                continue
+            found = summary(design, run_studies(design, studies, workers=options.workers, rows=options.rows))
+            text = msgspec.json.format(msgspec.json.encode(found), indent=1)
+            (options.out / f"{design.name}.json").write_bytes(text + b"\n")
+            summaries.append(found)
+            spread = model.check["pair_spread"].fitted
+            if spread is not None and spread <= _QUIET:
+                quiet.add(design.name)
+            print(line(found), flush=True)
+    print("\n".join(verdicts(summaries, frozenset(quiet))))
+
+
+if __name__ == "__main__":
+    main()
