@@ -27,9 +27,9 @@ def test_the_example_workload_steps() -> None:
 
 
 def test_every_option_of_run_is_in_the_readme_and_none_else() -> None:
-    from tuner.cli.run import run
+    from tuner.cli.run import command
 
-    there = {name for p in run.params for name in (*p.opts, *p.secondary_opts) if name.startswith("--")}
+    there = {name for p in command.params for name in (*p.opts, *p.secondary_opts) if name.startswith("--")}
     named = set(re.findall(r"`(--(?!xla)[a-z-]+)", README))
     assert there - {"--help", "--seed"} <= named
     assert named - {"--failed", "--env-file"} <= there | {"--debug"}

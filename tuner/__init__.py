@@ -1,7 +1,8 @@
 """Finds the settings under which a jitted JAX step runs fastest with unchanged results, and proves it.
 
 >>> import tuner
->>> outcome = tuner.tune(tuner.RunOptions(workload=Path("workload.py")))  # doctest: +SKIP
+>>> result = tuner.tune("workload.py", budget="10m")  # doctest: +SKIP
+>>> result.verdict, result.settings  # doctest: +SKIP
 
 Importing this package imports neither jax, optuna, pandas nor scipy; the names below are loaded when first used.
 """
@@ -12,19 +13,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tuner.api import RunResult, load_run, tune
     from tuner.errors import TunerError
-    from tuner.pipeline.options import RunOptions
-    from tuner.pipeline.run import Outcome, tune
 
-__all__ = ["Outcome", "RunOptions", "TunerError", "__version__", "tune"]
+__all__ = ["RunResult", "TunerError", "__version__", "load_run", "tune"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Outcome": "tuner.pipeline.run",
-    "RunOptions": "tuner.pipeline.options",
+    "RunResult": "tuner.api",
     "TunerError": "tuner.errors",
-    "tune": "tuner.pipeline.run",
+    "load_run": "tuner.api",
+    "tune": "tuner.api",
 }
 
 

@@ -29,10 +29,6 @@ ELSEWHERE = msgspec.structs.replace(
 )
 
 
-class Became(Exception):
-    """What `os.execvpe` was asked to become; no exception of the command line's catches it."""
-
-
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     for name in [name for name in os.environ if name.startswith(("XLA_", "JAX_"))]:

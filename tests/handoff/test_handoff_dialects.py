@@ -41,7 +41,7 @@ environments = st.dictionaries(names, st.none() | values, min_size=1, max_size=6
 few = settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-many = settings(few, max_examples=150)
+many = settings(few, max_examples=50)
 
 FLAGS = "--xla_a=1,-2 --xla_b= --xla_c='x y'"
 

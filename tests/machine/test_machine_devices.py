@@ -109,6 +109,9 @@ class FakeNvml(SimpleNamespace):
     def nvmlDeviceGetTemperature(self, handle: int, kind: int) -> int:
         return 55
 
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(gpu=40, memory=10)
+
     def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
         if handle:
             raise NvmlError("not supported")
@@ -140,6 +143,7 @@ def test_nvml_answers_become_devices_and_states() -> None:
         temperature_c=55,
         power_w=350.5,
         pids=(5, 7),
+        utilisation=0.4,
     )
 
 
@@ -185,7 +189,9 @@ SMI = {
     "--query-gpu=index,uuid": (
         "0, GPU-a, NVIDIA H100 80GB HBM3, 580.159, 9.0, 81559, 1980\n1, GPU-b, Old Card, 580.159, 7.5, 16384, [N/A]\n"
     ),
-    "--query-gpu=index,memory": "0, 80000, 1755, 41, 350.52, 0x0000000000000004\n1, 16000, 300, [N/A], [N/A], [N/A]\n",
+    "--query-gpu=index,memory": (
+        "0, 80000, 1755, 41, 350.52, 0x0000000000000004, 97\n1, 16000, 300, [N/A], [N/A], [N/A], [N/A]\n"
+    ),
     "--query-compute-apps": "GPU-a, 77\nGPU-b, 5\nGPU-a, 12\n",
 }
 
@@ -208,8 +214,9 @@ def test_nvidia_smi_answers_become_devices_and_states() -> None:
         temperature_c=41,
         power_w=350.52,
         pids=(12, 77),
+        utilisation=0.97,
     )
-    assert (other.power_w, other.throttle, other.pids) == (None, (), (5,))
+    assert (other.power_w, other.throttle, other.pids, other.utilisation) == (None, (), (5,), None)
 
 
 def test_nvidia_smi_that_fails_later_gives_states_that_know_nothing() -> None:

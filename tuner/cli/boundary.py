@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
@@ -105,6 +105,6 @@ def _place(error: BaseException) -> str:
         return ""
     while step.tb_next is not None:
         step = step.tb_next
-    parts = Path(step.tb_frame.f_code.co_filename).parts
+    parts = step.tb_frame.f_code.co_filename.split(os.sep)
     start = len(parts) - 1 - parts[::-1].index("tuner") if "tuner" in parts else max(0, len(parts) - 2)
     return f"{'/'.join(parts[start:])}:{step.tb_lineno}"

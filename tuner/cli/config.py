@@ -13,7 +13,7 @@ from tuner.cli.output import print_json
 from tuner.cli.params import DURATION, FRACTION, MEMORY, duration_text, fraction_text, memory_text
 from tuner.cli.settings import Chosen, find_file, stray_variables
 
-__all__ = ["config"]
+__all__ = ["command"]
 
 SCHEMA = "tuner/config/1"
 
@@ -22,7 +22,7 @@ SCHEMA = "tuner/config/1"
 @setting_options(*RUN_SETTINGS)
 @json_option
 @click.pass_context
-def config(ctx: click.Context, as_json: bool) -> int:
+def command(ctx: click.Context, as_json: bool) -> int:
     """Show every setting, its value and where it came from.
 
     An option counts before its TUNER_* variable, that before tuner.toml or [tool.tuner] in pyproject.toml (the first

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuner.handoff.bundle import Bundle
     from tuner.handoff.target import Target
 
-__all__ = ["exec_"]
+__all__ = ["command"]
 
 _COMMAND = "tuner.command"
 _NO_GAIN = 4
@@ -60,7 +60,7 @@ class ExecCommand(click.Command):
 @click.option("--anyway", is_flag=True, help="Use settings that were measured on another machine or jax.")
 @setting_options("store")
 @click.pass_context
-def exec_(ctx: click.Context, target: str, require_gain: bool, default_if_changed: bool, anyway: bool) -> int:
+def command(ctx: click.Context, target: str, require_gain: bool, default_if_changed: bool, anyway: bool) -> int:
     """Become COMMAND, under the best settings that are known.
 
     Without a result that fits, COMMAND runs in the environment as it is. Its signals and its exit status are its own;

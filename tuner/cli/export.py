@@ -17,7 +17,7 @@ from tuner.errors import UsageError
 if TYPE_CHECKING:
     from tuner.handoff.dialects import Content, Dialect
 
-__all__ = ["export"]
+__all__ = ["command"]
 
 _NOTHING_FOUND = 4
 _XLA_FLAGS = "XLA_FLAGS"
@@ -46,7 +46,7 @@ class Format(ParamType):
 @click.option("--merge-flags", is_flag=True, help="Merge with the XLA_FLAGS of this environment.")
 @setting_options("store")
 @click.pass_context
-def export(
+def command(
     ctx: click.Context, target: str, form: str, out: Path | None, cache_dir: str | None, merge_flags: bool
 ) -> int:
     """Write the settings of a result for the program's starter.

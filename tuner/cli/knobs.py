@@ -12,7 +12,7 @@ from tuner.cli.output import look, print_json
 from tuner.cli.workload import WorkloadCommand, run_options
 from tuner.errors import WorkloadError
 
-__all__ = ["knobs"]
+__all__ = ["command"]
 
 # A folder is the pipeline's sign for "any step will do".
 _ANY_STEP = Path()
@@ -23,7 +23,7 @@ _ANY_STEP = Path()
 @setting_options(*KNOB_SETTINGS)
 @json_option
 @click.pass_context
-def knobs(ctx: click.Context, workload: Path | None, as_json: bool) -> int:
+def command(ctx: click.Context, workload: Path | None, as_json: bool) -> int:
     """List the knobs, which of them apply here, and why.
 
     With WORKLOAD the knobs that it declares are listed too. Nothing is tuned and nothing is kept.

@@ -6,19 +6,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, TextIO
 
 import click
 
 import tuner
 from tuner.cli.boundary import describe, show_trouble
-from tuner.cli.config import config
-from tuner.cli.exec import exec_
-from tuner.cli.export import export
-from tuner.cli.knobs import knobs
-from tuner.cli.options import Invocation
-from tuner.cli.run import run
-from tuner.cli.show import show
+from tuner.cli.invocation import Invocation
 from tuner.errors import UsageError
 
 __all__ = ["cli", "main"]
@@ -27,8 +22,36 @@ _GROUP_OPTIONS = ("--help", "-h", "--version", "--debug")
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 
 
-class DefaultRun(click.Group):
-    """A group whose command may be left out: ``tune FILE …`` is ``tune run FILE …``, options before FILE as well."""
+_COMMANDS = {
+    "compare": "Put runs, bundles and documents side by side.",
+    "config": "Show every setting, its value and where it came from.",
+    "doctor": "Check software, devices, machine and environment.",
+    "exec": "Become COMMAND, under the best settings that are known.",
+    "export": "Write the settings of a result for the program's starter.",
+    "knobs": "List the knobs, which of them apply here, and why.",
+    "report": "Write a run's report again, as HTML and Markdown.",
+    "run": "Tune WORKLOAD and prove the gain.",
+    "show": "Show one TRIAL of a run by its number, or all that failed.",
+}
+"""What each command does. It is called `command` in the module of its own name, which is imported when it is asked for:
+the help of all must not wait for the imports of each."""
+
+
+class Commands(click.Group):
+    """The commands. `run` may be left out: ``tune FILE …`` is ``tune run FILE …``, options before FILE as well."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"tuner.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*_COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args:
@@ -36,7 +59,7 @@ class DefaultRun(click.Group):
             ctx.exit(2)
         _refuse_typographic_dashes(args)
         first = next((i for i, arg in enumerate(args) if arg != "--debug"), len(args) - 1)
-        if args[first] not in self.commands and args[first] not in _GROUP_OPTIONS:
+        if args[first] not in _COMMANDS and args[first] not in _GROUP_OPTIONS:
             args = [*args[:first], "run", *args[first:]]
         return super().parse_args(ctx, args)
 
@@ -62,7 +85,7 @@ def _turn_on_debug(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.ensure_object(Invocation).debug = True
 
 
-@click.group(cls=DefaultRun, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
@@ -74,10 +97,6 @@ def cli() -> None:
 
     `tune WORKLOAD` is short for `tune run WORKLOAD`.
     """
-
-
-for _command in (run, show, export, exec_, knobs, config):
-    cli.add_command(_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from tuner.cli.invocation import Invocation
 from tuner.cli.params import SWITCH
 from tuner.cli.settings import SETTINGS, Chosen, Setting, choose
 from tuner.errors import UsageError
 
-__all__ = ["KNOB_SETTINGS", "RUN_SETTINGS", "Invocation", "chosen", "json_option", "setting_options"]
+__all__ = ["KNOB_SETTINGS", "RUN_SETTINGS", "chosen", "json_option", "setting_options"]
 
 KNOB_SETTINGS = ("space", "knob", "platform", "allow", "override", "python")
 """Settings that decide which knobs there are."""
@@ -38,14 +38,6 @@ RUN_SETTINGS = (
 """Settings that decide what a run does."""
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass
-class Invocation:
-    """The command line being served. `arguments`: without the program's name. `debug` turns on as it becomes known."""
-
-    arguments: tuple[str, ...] = ()
-    debug: bool = False
 
 
 def setting_options(*names: str) -> Callable[[F], F]:

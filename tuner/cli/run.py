@@ -18,7 +18,7 @@ from tuner.errors import Interrupted, UsageError
 if TYPE_CHECKING:
     from tuner.pipeline.run import Outcome
 
-__all__ = ["run"]
+__all__ = ["command"]
 
 
 @click.command("run", cls=WorkloadCommand)
@@ -27,7 +27,7 @@ __all__ = ["run"]
 @click.option("--fresh", is_flag=True, help="Start a new run even if one can be continued.")
 @json_option
 @click.pass_context
-def run(ctx: click.Context, workload: Path, fresh: bool, as_json: bool) -> int:
+def command(ctx: click.Context, workload: Path, fresh: bool, as_json: bool) -> int:
     """Tune WORKLOAD and prove the gain.
 
     WORKLOAD is a Python file with a top-level `build()`, or a script that calls a jitted step. The same command
@@ -66,7 +66,7 @@ def _check_not_a_command(workload: Path, ctx: click.Context) -> None:
     """A word that is no file may be a mistyped command."""
     group = ctx.find_root().command
     if isinstance(group, click.Group) and not workload.suffix and not workload.exists():
-        meant = did_you_mean(str(workload), group.commands)
+        meant = did_you_mean(str(workload), group.list_commands(ctx))
         if meant:
             raise UsageError(
                 f"no such file or command; did you mean `tune {meant}`?", where=str(workload), next="tune --help"

@@ -34,7 +34,7 @@ from tuner.cli.params import (
 from tuner.cli.suggest import did_you_mean
 from tuner.errors import UsageError
 
-__all__ = ["SETTINGS", "Chosen", "Setting", "SettingsFile", "choose", "find_file", "stray_variables"]
+__all__ = ["SETTINGS", "Chosen", "Setting", "SettingsFile", "choose", "converted", "find_file", "stray_variables"]
 
 PREFIX = "TUNER_"
 
@@ -242,6 +242,17 @@ def _choose_one(
         texts = [_anchored(name, text, file.path.parent) for text in _texts(setting, file.values[name], place)]
         return Chosen(setting=setting, value=_converted(setting, texts, place), source="file", where=place)
     return Chosen(setting=setting, value=_default(setting), source="default")
+
+
+def converted(setting: Setting, value: Any) -> Any:
+    """`value` as a program gives it, held to what the option takes: a text or a number; of several, a list; None or an
+    empty list for the default. Raises UsageError."""
+    if value is None or value == []:
+        return _default(setting)
+    if setting.type is MEMORY and isinstance(value, float):
+        value = f"{value:%}"  # a share; a number of bytes is an int
+    texts = [str(one) for one in value] if setting.many else [str(value)]
+    return _converted(setting, texts, setting.name.replace("-", "_"))
 
 
 def _default(setting: Setting) -> Any:

@@ -9,7 +9,7 @@ from tuner.cli.options import chosen, json_option, setting_options
 from tuner.cli.output import look, print_json
 from tuner.errors import UsageError
 
-__all__ = ["show"]
+__all__ = ["command"]
 
 _NOTHING_FOUND = 4
 
@@ -21,7 +21,7 @@ _NOTHING_FOUND = 4
 @setting_options("store")
 @json_option
 @click.pass_context
-def show(ctx: click.Context, trial: int | None, failed: bool, run_id: str | None, as_json: bool) -> int:
+def command(ctx: click.Context, trial: int | None, failed: bool, run_id: str | None, as_json: bool) -> int:
     """Show one TRIAL of a run by its number, or all that failed."""
     if (trial is None) == (not failed):
         raise UsageError("give the number of a trial, or --failed", next="tune show 3, or tune show --failed")

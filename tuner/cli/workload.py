@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli.options import Invocation
+from tuner.cli.invocation import Invocation
 from tuner.cli.settings import Chosen
 from tuner.errors import UsageError
 

@@ -36,10 +36,12 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment. `throttle`: names of the active reasons; `pids`: processes that use the device, as the driver sees them
-    (inside a container they may be unknown numbers, or none)."""
+    """A moment. `utilisation`: share of the last second or so in which a kernel ran, 0 to 1; `throttle`: names of the
+    active reasons; `pids`: processes that use the device, as the driver sees them (inside a container they may be
+    unknown numbers, or none)."""
 
     index: int
+    utilisation: float | None = None
     memory_free_bytes: int | None = None
     sm_clock_mhz: float | None = None
     throttle: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from tuner.errors import DeviceBusy, TunerError
 from tuner.machine.devices import Device
 from tuner.machine.process import Stamp, alive, read_stamp, this_process
 
-__all__ = ["DeviceLock", "FileLock", "Held", "device_names"]
+__all__ = ["DeviceLock", "FileLock", "Held", "device_names", "lock_folder"]
 
 # What flock(2) answers on filesystems that have no such locks (some Lustre, NFS and FUSE mounts).
 _NO_FLOCK = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
@@ -108,13 +108,13 @@ def _open(path: Path, mode: int) -> int:
 class DeviceLock:
     """Holds every named device against other tuners of this machine, whoever runs them.
 
-    `names` as from `device_names`. `folder` is machine-wide: by default ``tuner-locks`` in the system's temporary
-    folder, writable by all. Use it as a context manager, or `acquire` and `release`.
+    `names` as from `device_names`. `folder` is machine-wide: by default `lock_folder`. Use it as a context manager, or
+    `acquire` and `release`.
     """
 
     def __init__(self, names: Iterable[str], *, folder: Path | None = None, command: str = "") -> None:
         self.names = tuple(sorted(set(names)))
-        self.folder = Path(tempfile.gettempdir()) / "tuner-locks" if folder is None else folder
+        self.folder = lock_folder() if folder is None else folder
         self._command = command
         self._held: list[FileLock] = []
 
@@ -158,6 +158,11 @@ class DeviceLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def lock_folder() -> Path:
+    """Where this machine's device locks are: a folder in the system's temporary one that all may write to."""
+    return Path(tempfile.gettempdir()) / "tuner-locks"
 
 
 def device_names(platform: str, devices: Sequence[Device] = ()) -> tuple[str, ...]:

@@ -14,7 +14,15 @@ Ask = Callable[[Sequence[str]], str]
 
 _TIMEOUT_S = 20.0  # a driver without persistence mode takes seconds to wake up
 _STATIC = ("index", "uuid", "name", "driver_version", "compute_cap", "memory.total", "clocks.max.sm")
-_MOVING = ("index", "memory.free", "clocks.sm", "temperature.gpu", "power.draw", "clocks_throttle_reasons.active")
+_MOVING = (
+    "index",
+    "memory.free",
+    "clocks.sm",
+    "temperature.gpu",
+    "power.draw",
+    "clocks_throttle_reasons.active",
+    "utilization.gpu",
+)
 _MIB = 1 << 20
 
 
@@ -83,8 +91,10 @@ class SmiDevices:
 
 def _state(index: int, row: dict[str, str], pids: Sequence[int]) -> DeviceState:
     reasons = row.get("clocks_throttle_reasons.active", "")
+    percent = _number(row.get("utilization.gpu", ""))
     return DeviceState(
         index=index,
+        utilisation=None if percent is None else percent / 100,
         memory_free_bytes=_bytes(row.get("memory.free", "")),
         sm_clock_mhz=_number(row.get("clocks.sm", "")),
         throttle=throttle_names(int(reasons, 16)) if reasons.startswith("0x") else (),

@@ -85,12 +85,14 @@ class NvmlDevices:
         if reasons is None:  # the function's name before driver 535
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         milliwatts = self._ask("nvmlDeviceGetPowerUsage", handle)
+        busy = self._ask("nvmlDeviceGetUtilizationRates", handle)
         processes = [
             *(self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or ()),
             *(self._ask("nvmlDeviceGetGraphicsRunningProcesses", handle) or ()),
         ]
         return DeviceState(
             index=index,
+            utilisation=None if busy is None else busy.gpu / 100,
             memory_free_bytes=None if memory is None else int(memory.free),
             sm_clock_mhz=self._ask("nvmlDeviceGetClockInfo", handle, self._nvml.NVML_CLOCK_SM),
             throttle=throttle_names(reasons or 0),

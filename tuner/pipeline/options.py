@@ -13,7 +13,7 @@ __all__ = ["RunOptions"]
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `tune run` takes; validated by the CLI and by `tuner.tune`.
+    """Everything that `tune run` takes; validated by the CLI and by `tuner.api`.
 
     `spaces`: names or files; empty takes the platform's default. `budget_s`: seconds for the whole run. `trials`: at
     most so many trials in the search stage. `min_gain`: the margin δ as a fraction (0.005 is 0.5 %). `hold`: knobs

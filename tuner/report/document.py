@@ -17,10 +17,11 @@ from tuner.report.view import RunView
 from tuner.report.wording import clean, interval, speedup
 from tuner.store.records import OtherFunction
 
-__all__ = ["FILES", "KNOBS", "RunDocument", "document", "interval_json", "plain", "speedup_json"]
+__all__ = ["FILES", "KNOBS", "SCHEMA", "RunDocument", "document", "interval_json", "plain", "speedup_json"]
 
 FILES = ("env", "shell", "json", "events", "table")
 """The files that every document names, with null for one that wasn't written."""
+SCHEMA: Literal["tuner/run/1"] = "tuner/run/1"
 KNOBS = ("offered", "live", "unsupported", "inapplicable", "inert")
 
 Interval = tuple[float, float] | None
@@ -187,7 +188,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     is null.
     """
 
-    schema: Literal["tuner/run/1"] = "tuner/run/1"
+    schema: Literal["tuner/run/1"] = SCHEMA
     run: str
     workload: str
     command: str

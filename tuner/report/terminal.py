@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from tuner.knobs import KnobStatus
 from tuner.measure.objective import Objective
 from tuner.measure.types import Verdict
-from tuner.report.findings import finding
 from tuner.report.headline import headline, next_step
 from tuner.report.layout import Page
 from tuner.report.noise import claims, draws, noise, resolved
 from tuner.report.others import checked, said
-from tuner.report.view import STAGES, FailedCandidate, RunView
-from tuner.report.wording import clean, count, duration, ratio, reason, setting, settings, some
-from tuner.store.records import StageRecord
+from tuner.report.stages import spent_on, stage_rows
+from tuner.report.view import FailedCandidate, RunView
+from tuner.report.wording import clean, count, ratio, reason, setting, settings, some
 
 __all__ = ["render_result"]
 
@@ -215,41 +214,9 @@ def _named(left: Sequence[KnobStatus]) -> str:
     return "; ".join(texts + ([f"and {len(ranked) - _REASONS} more reasons"] if len(ranked) > _REASONS else []))
 
 
-def _record(view: RunView, stage: str) -> StageRecord | None:
-    records: dict[str, StageRecord | None] = {
-        "probe": view.probe,
-        "baseline": view.baseline,
-        "presets": view.presets,
-        "screen": view.screen,
-        "search": view.search,
-        "minimise": view.minimise,
-        "confirm": view.confirm,
-        "seal": view.seal,
-        "report": view.report,
-    }
-    return records[stage]
-
-
 def _stages(page: Page, view: RunView) -> None:
-    spent = view.spent
-    page.heading(
-        "time",
-        f"{duration(spent.total_s)}: compiling {duration(spent.compile_s)}, timed steps {duration(spent.steps_s)}, "
-        f"process starts {duration(spent.starts_s)}, other {duration(spent.other_s)}",
-    )
-    rows = []
-    for stage in STAGES:
-        record = _record(view, stage)
-        if record is not None:
-            rows.append((stage, duration(view.stages.get(stage, 0.0)), finding(record)))
-        elif stage == view.unfinished:
-            state = "interrupted" if view.interrupted else "under way" if view.exit_code is None else "stopped"
-            tried = sum(trial.stage == stage for trial in view.trials)
-            done, unit = (view.pairs, "pair") if stage == "confirm" else (tried, "trial")
-            rows.append((stage, duration(view.unfinished_s), f"{state} after {count(done, unit)}" if done else state))
-        else:
-            rows.append((stage, "–", "not run"))
-    page.rows(rows, align="<>", styles=("", "", "dim"))
+    page.heading("time", spent_on(view))
+    page.rows(stage_rows(view), align="<>", styles=("", "", "dim"))
 
 
 def _notices(page: Page, view: RunView) -> None:

@@ -78,6 +78,10 @@ class RunFolder(msgspec.Struct, frozen=True, kw_only=True):
         return self.path / "report.html"
 
     @property
+    def report_markdown(self) -> Path:
+        return self.path / "report.md"
+
+    @property
     def bundle(self) -> Path:
         return self.path / "bundle"
 

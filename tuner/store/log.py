@@ -18,7 +18,7 @@ from tuner.store.disk import disk_error
 from tuner.store.events import AnyEvent, Event
 from tuner.store.lines import decode, encode
 
-__all__ = ["EventLog", "read", "read_first"]
+__all__ = ["EventLog", "parse", "read", "read_first"]
 
 E = TypeVar("E", bound=Event)
 
@@ -116,7 +116,7 @@ class EventLog:
     def _load(self) -> tuple[list[AnyEvent], int]:
         try:
             data = self.path.read_bytes()
-            events, end = _parse(data, self.path)
+            events, end = parse(data, self.path)
             if end < len(data):
                 aside = self.path.with_name(f"{self.path.name}.partial-{len(events)}")
                 aside.write_bytes(data[end:])
@@ -145,7 +145,7 @@ def read(path: Path) -> list[AnyEvent]:
         data = path.read_bytes()
     except OSError as error:
         raise disk_error(error, path) from error
-    return _parse(data, path)[0]
+    return parse(data, path)[0]
 
 
 def read_first(path: Path) -> AnyEvent | None:
@@ -157,12 +157,15 @@ def read_first(path: Path) -> AnyEvent | None:
         return None
     except OSError as error:
         raise disk_error(error, path) from error
-    events, _ = _parse(line, path)
+    events, _ = parse(line, path)
     return events[0] if events else None
 
 
-def _parse(data: bytes, path: Path) -> tuple[list[AnyEvent], int]:
-    """The events of all lines that have an end, and where the last of these ends."""
+def parse(data: bytes, path: Path) -> tuple[list[AnyEvent], int]:
+    """The events of all lines of `data` that have an end, and where the last of these ends.
+
+    Raises StoreError naming `path` and the line if one is broken.
+    """
     end = data.rfind(b"\n") + 1
     events: list[AnyEvent] = []
     for number, line in enumerate(data[:end].split(b"\n")[:-1]):

@@ -6,17 +6,20 @@ import contextlib
 import datetime
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.errors import StoreError
 from tuner.knobs.knob import UNSET
 from tuner.store.events import AnyEvent, RunStarted, StageFinished, TrialFinished
 from tuner.store.records import ProbeRecord
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
+    from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-__all__ = ["StudyMirror"]
+__all__ = ["StudyMirror", "load_study"]
 
 
 class StudyMirror:
@@ -73,6 +76,35 @@ class StudyMirror:
         values = _values(events)
         for trial in _missing(self._storage, study, [e for e in events if isinstance(e, TrialFinished)]):
             self._storage.create_new_trial(study, template_trial=_frozen(trial, values))
+
+
+def load_study(url: str, first: RunStarted) -> Study:
+    """The study that mirrors the run that began with `first`, from the database at `url`.
+
+    Raises StoreError if it isn't there, or the database can't be read.
+    """
+    import optuna
+    import sqlalchemy.exc
+    from optuna.exceptions import OptunaError
+
+    from tuner.store.database import explain, shown
+    from tuner.store.rows import uid_of
+
+    uid = uid_of(first)
+    file = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+    try:
+        if file is None or file.is_file():  # looking must not make a database
+            storage = _open(url)
+            for name in (first.run, f"{first.run}@{uid}"):
+                with contextlib.suppress(KeyError):
+                    study = storage.get_study_id_from_name(name)
+                    if storage.get_study_user_attrs(study).get("uid") == uid:
+                        return optuna.load_study(study_name=name, storage=storage)
+    except (OptunaError, sqlalchemy.exc.SQLAlchemyError) as error:
+        raise StoreError(f"the Optuna study can't be read: {explain(error)}", where=shown(url)) from error
+    raise StoreError(
+        f"no study of run {first.run} is in the database", where=shown(url), next="the same tune command adds it"
+    )
 
 
 def _open(url: str) -> RDBStorage:

@@ -1,0 +1,210 @@
+"""Comparisons: who is held against whom, what is never mixed, and what each form of the answer says."""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as ET
+
+import msgspec
+import pytest
+
+from tuner.errors import UsageError
+from tuner.measure.types import Estimate, Verdict
+from tuner.report.compare_json import comparison_document
+from tuner.report.compared import comparison_paper, found
+from tuner.report.comparison import compare, slower
+from tuner.report.html import render_html
+from tuner.report.markdown import render_markdown
+from tuner.report.plain import render_plain
+from tuner.report.sides import UNCHANGED, Side
+
+JAX10, JAX12 = {"platform": "cpu", "jax": "0.10.2"}, {"platform": "cpu", "jax": "0.12.0"}
+
+
+def gain(speedup: float, half: float = 0.01) -> Estimate:
+    g = math.log(speedup)
+    return Estimate(gain=g, se=half / 2, low=g - half, high=g + half, n=6)
+
+
+def side(label: str, speedup: float = 1.2, **fields: object) -> Side:
+    basic = Side(
+        name=label,
+        label=label,
+        kind="run",
+        workload="nbody",
+        program="p",
+        identity=JAX10,
+        settings={"xla_a": "1"},
+        verdict=Verdict.FASTER,
+        gain=gain(speedup),
+        measured=gain(speedup),
+        pairs=6,
+        control_ms=12.0,
+        best_ms=12.0 / speedup,
+        control_pairs=(12.0, 12.1, 11.9),
+        best_pairs=(12.0 / speedup, 12.1 / speedup, 11.9 / speedup),
+    )
+    return msgspec.structs.replace(basic, **fields)
+
+
+def texts(*sides: Side) -> str:
+    return render_plain(comparison_paper(compare(sides)), width=160)
+
+
+def test_each_is_held_against_the_first_of_its_workload() -> None:
+    made = compare(
+        [side("a"), side("x", workload="gpt"), side("b", 1.1), side("c", 1.3), side("y", 1.5, workload="gpt")]
+    )
+    assert [(group.workload, [s.label for s in group.sides]) for group in made.groups] == [
+        ("nbody", ["a", "b", "c"]),
+        ("gpt", ["x", "y"]),
+    ]
+    assert [(e.base.label, e.other.label) for e in made.against] == [("a", "b"), ("a", "c"), ("x", "y")]
+    first = made.against[0].gain
+    assert first is not None
+    assert first.speedup == pytest.approx(1.1 / 1.2)
+    assert made.means == ()  # three against two
+
+
+def test_means_over_workloads_go_by_place() -> None:
+    sides = [side("a", 2.0), side("b", 1.0), side("x", 8.0, workload="gpt"), side("y", 1.0, workload="gpt")]
+    means = compare(sides).means
+    assert [mean.labels for mean in means] == [("a", "x"), ("b", "y")]
+    assert means[0].speedup is not None
+    assert means[0].speedup.speedup == pytest.approx(4.0)
+    assert means[0].relative is None
+    assert means[1].relative is not None
+    assert means[1].relative.speedup == pytest.approx(0.25)
+    assert "b and y against the bases, over 2 workloads: 0.250x" in texts(*sides)
+
+
+def test_different_environments_are_named_and_not_averaged() -> None:
+    sides = [side("a"), side("b"), side("x", workload="gpt", identity=JAX12), side("y", workload="gpt", identity=JAX12)]
+    means = compare(sides).means
+    assert all(mean.speedup is None and "different environments: jax" in mean.why for mean in means)
+    both = texts(side("a"), side("b", identity=JAX12))
+    assert "in other environments (jax)" in both
+    assert "neither result holds for the other's" in both
+    assert "0.12.0" in both
+    assert "measured in equal environments" in texts(side("a"), side("b"))
+
+
+def test_objectives_are_not_mixed() -> None:
+    made = compare([side("a"), side("b", per="a step at p99")])
+    (entry,) = made.against
+    assert (entry.gain, entry.time, entry.default) == (None, None, None)
+    assert "the objectives differ" in found(entry)
+
+
+def test_slower_means_the_whole_interval() -> None:
+    base = side("a", 1.10)
+    assert slower(compare([base, side("b", 1.05)]), 0.01) != []
+    assert slower(compare([base, side("b", 1.05)]), 0.05) == []
+    assert slower(compare([base, side("b", 1.09)]), 0.001) == []  # the interval reaches over
+    assert slower(compare([base, side("b", 1.5)]), 0.01) == []
+    limit = 1.10 / 1.05 * math.exp(-math.hypot(0.01, 0.01)) - 1  # the near end of the interval
+    assert slower(compare([base, side("b", 1.05)]), limit * 0.999) != []
+    assert slower(compare([base, side("b", 1.05)]), limit * 1.001) == []
+
+
+def test_slower_by_time_sees_what_gains_do_not() -> None:
+    """A step that became slower together with its default has the same gain."""
+    base = side("a", control_pairs=(10.0, 10.1, 9.9), best_pairs=(8.0, 8.1, 7.9))
+    other = side("b", control_pairs=(12.0, 12.1, 11.9), best_pairs=(9.6, 9.7, 9.5))
+    made = compare([base, other])
+    assert slower(made, 0.01) == []
+    assert [entry.other.label for entry in slower(made, 0.01, by_time=True)] == ["b"]
+
+
+def test_a_check_that_cannot_be_made_does_not_pass() -> None:
+    for made, by_time, message in (
+        (compare([side("a"), side("b", gain=None, verdict=None)]), False, "a verdict on each side"),
+        (compare([side("a"), side("b", best_pairs=(), control_pairs=())]), True, "two step times a side"),
+        (compare([side("a"), side("x", workload="gpt")]), False, "no two of these are of the same workload"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            slower(made, 0.01, by_time=by_time)
+
+
+def test_one_side_is_nothing_to_compare() -> None:
+    with pytest.raises(UsageError, match="nothing to compare"):
+        compare([side("a")])
+
+
+def test_equal_labels_are_told_apart() -> None:
+    made = compare([side("run", name="old/run"), side("run", name="new/run")])
+    assert [s.label for s in made.sides] == ["old/run", "new/run"]
+    twice = compare([side("run"), side("run")])
+    assert [s.label for s in twice.sides] == ["run (1)", "run (2)"]
+
+
+def test_settings_stand_side_by_side() -> None:
+    env = Side(name="x.env", label="x.env", kind="env-file", settings={"xla_b": ""})
+    shown = texts(
+        side("a", settings={"xla_a": "1", "xla_c": "7"}), side("b", settings={"xla_a": "2", "xla_c": "7"}), env
+    )
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["xla_a", "1", "2", "unset"] in lines
+    assert ["xla_b", "unset", "unset", "(empty)"] in lines
+    assert ["xla_c", "7", "7", "unset"] in lines
+    assert "emit the same settings" in texts(side("a"), side("b"))
+    assert "keep the defaults" in texts(side("a", settings={}), side("b", settings={}))
+
+
+def test_env_files_alone_are_compared_by_their_settings() -> None:
+    one, other = (Side(name=n, label=n, kind="env-file", settings={"xla_a": n}) for n in ("1", "2"))
+    assert "settings alone are compared" in texts(one, other)
+
+
+def test_across_versions_of_jax_it_says_what_went() -> None:
+    gone = {"xla_a": ("unsupported", "no such option"), "xla_old": ("unsupported", "no such option")}
+    new = {"xla_new": ("unsupported", "no such option in 0.10")}
+    shown = texts(side("a", left=new), side("b", 1.0, identity=JAX12, left=gone, gain=UNCHANGED, verdict=Verdict.SAME))
+    assert "gain before 1.200x (1.188–1.212), after 1x, keeps the defaults" in " ".join(shown.split())
+    assert "jax 0.12.0 no longer has: --xla_a=1" in shown
+    assert "2 knobs gone in jax 0.12.0" in shown
+    assert "1 knob new in jax 0.12.0" in shown
+    assert "Across versions" not in texts(side("a"), side("b"))
+
+
+def test_absolute_times_carry_a_warning_and_other_programs_too() -> None:
+    shown = texts(side("a"), side("b", program="q"))
+    assert "which no interval here covers" in " ".join(shown.split())
+    assert "the programs differ" in shown
+
+
+def test_a_knob_in_which_runs_differ_becomes_a_curve() -> None:
+    sides = [side(f"r{b}", held={"batch": b}, control_ms=float(b), best_ms=float(b) / 2) for b in ("32", "8", "16")]
+    paper = comparison_paper(compare(sides))
+    knob = next(section for section in paper.sections if section.name == "knob")
+    table = knob.blocks[1]
+    assert [row[0] for row in table.rows] == ["8", "16", "32"]  # type: ignore[union-attr]
+    assert "Milliseconds a step by batch" in render_html(paper)
+    for broken in (
+        [side("a", held={"batch": "8"}), side("b", held={"batch": "big"})],
+        [side("a", held={"batch": "8", "width": "1"}), side("b", held={"batch": "9", "width": "2"})],
+        [side("a", held={"batch": "8"}), side("b", held={"batch": "9"}, identity=JAX12)],
+        [side("a", held={"batch": "8"}), side("b", held={"batch": "8"})],
+    ):
+        assert not [s for s in comparison_paper(compare(broken)).sections if s.name == "knob"]
+
+
+def test_every_form_says_the_same() -> None:
+    made = compare([side("a", 1.2), side("b", 1.1), side("c", gain=None, verdict=None)])
+    paper = comparison_paper(made)
+    html, text, markdown = render_html(paper), render_plain(paper), render_markdown(paper)
+    ET.fromstring(html.removeprefix("<!DOCTYPE html>\n"))
+    for form in (html, text, markdown):
+        assert "0.917x (0.904–0.930)" in form
+        assert "c has no verdict" in " ".join(form.split())
+    assert "\x1b" not in text
+    assert "\x1b" in render_plain(paper, color=True)
+    values = json.loads(json.dumps(comparison_document(made, slower=made.against[:1]), allow_nan=False))
+    assert values["schema"] == "tuner/compare/1"
+    assert [s["label"] for s in values["sides"]] == ["a", "b", "c"]
+    against = values["groups"][0]["against"]
+    assert against[0]["relative"]["ratio"] == pytest.approx(1.1 / 1.2)
+    assert against[1]["relative"] is None
+    assert values["slower"] == ["b"]
+    assert comparison_document(made)["slower"] is None

@@ -1,0 +1,219 @@
+"""The report as a page: for every kind of run it is valid, self-contained, readable by everybody, quick and small."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+from synthetic_run import FILES, FOLDER, MATH, SCENARIOS, SPLIT, estimate, failing, faster
+
+from tuner.knobs.config import Config
+from tuner.protocol.failure import FailureClass
+from tuner.report.html import render_fragment, render_html
+from tuner.report.paper import run_paper
+from tuner.store.events import AnyEvent, Notice, RunStarted, TrialFinished
+from tuner.store.log import parse
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+RECORDED = sorted(RESULTS.glob("*/*.events.jsonl.gz"))
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+def recorded(path: Path) -> list[AnyEvent]:
+    return parse(gzip.decompress(path.read_bytes()), path)[0]
+
+
+def page(events: list[AnyEvent]) -> str:
+    return render_html(run_paper(events, beside=Path(FOLDER)))
+
+
+def tree(html: str) -> ET.Element:
+    """The page as XML: every tag closed, every attribute quoted, nothing unescaped."""
+    assert html.startswith("<!DOCTYPE html>\n")
+    return ET.fromstring(html.removeprefix("<!DOCTYPE html>\n"))
+
+
+def local(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+EVERY: list[object] = [
+    *(pytest.param(make(), id=name) for name, make in SCENARIOS.items()),
+    *(pytest.param(recorded(path), id=path.name.partition(".events")[0]) for path in RECORDED),
+    pytest.param(faster()[:1], id="just-begun"),
+    pytest.param(faster()[:12], id="under-way"),
+]
+
+
+@pytest.mark.parametrize("events", EVERY)
+def test_any_run_makes_a_valid_page(events: list[AnyEvent]) -> None:
+    """Names are unique, links within the page lead somewhere, headings go down a level at a time, and so on."""
+    html = page(events)
+    root = tree(html)
+    every = list(root.iter())
+    ids = Counter(e.attrib["id"] for e in every if "id" in e.attrib)
+    assert set(ids.values()) <= {1}
+    assert root.attrib["lang"] == "en"
+    assert len([e for e in every if local(e) == "h1"]) == 1
+    levels = [int(local(e)[1]) for e in every if re.fullmatch("h[1-6]", local(e))]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    for e in every:
+        if local(e) == "a" and e.attrib["href"].startswith("#"):
+            assert e.attrib["href"][1:] in ids
+        if "aria-labelledby" in e.attrib:
+            assert e.attrib["aria-labelledby"] in ids
+        if local(e) == "table":
+            assert [local(child) for child in e] == ["caption", "thead", "tbody"]
+            assert all(cell.attrib.get("scope") in ("col", "row") for cell in e.iter() if local(cell) == "th")
+            widths = {sum(local(c) in ("td", "th") for c in row) for row in e.iter() if local(row) == "tr"}
+            assert len(widths) == 1
+        if local(e) == "details":
+            assert local(e[0]) == "summary"
+        if local(e) == "svg":
+            assert [local(child) for child in e][:2] == ["title", "desc"]
+            assert all((child.text or "").strip() for child in list(e)[:2])
+        if local(e) == "p":
+            assert not {local(child) for child in e} & {"p", "table", "pre", "figure"}
+    assert not re.search(r"\b(nan|inf)\b", html)
+
+
+@pytest.mark.parametrize("events", EVERY)
+def test_a_page_needs_nothing_but_itself(events: list[AnyEvent]) -> None:
+    html = page(events)
+    root = tree(html)
+    assert not [e for e in root.iter() if local(e) in ("script", "link", "iframe", "img", "object")]
+    assert not re.search(r"url\(|@import|src=", html)
+    assert set(re.findall(r'https?://[^"<\s]*', html)) <= {"http://www.w3.org/2000/svg"}
+    assert not [name for e in root.iter() for name in e.attrib if name.startswith("on")]
+
+
+@pytest.mark.parametrize("events", EVERY)
+def test_coordinates_are_numbers_inside_the_drawing(events: list[AnyEvent]) -> None:
+    """Text may hang over the edge by an anchor; marks and lines may not."""
+    for svg in (e for e in tree(page(events)).iter() if local(e) == "svg"):
+        width, height = (float(part) for part in svg.attrib["viewBox"].split()[2:])
+        for e in svg.iter():
+            for name, size in (
+                ("x", width),
+                ("x1", width),
+                ("x2", width),
+                ("cx", width),
+                ("y", height),
+                ("cy", height),
+            ):
+                if name in e.attrib:
+                    assert -1 <= float(e.attrib[name]) <= size + 1, (e.tag, e.attrib, width, height)
+
+
+def test_verdict_and_what_to_do_come_first() -> None:
+    html = page(faster())
+    order = [
+        html.index(text) for text in ("faster: 1.43x", 'id="do"', "best.sh", 'id="sure"', 'id="settings"', 'id="time"')
+    ]
+    assert order == sorted(order)
+    assert 'id="provenance"' in html
+    assert f'href="{Path(FILES["events"]).name}"' in html  # relative: the page lies in the run's folder
+
+
+def test_failures_and_knobs_are_folded_with_their_reasons() -> None:
+    root = tree(page(SCENARIOS["all_failed"]()))
+    folds = {"".join(e[0].itertext()): e for e in root.iter() if local(e) == "details"}
+    fatal = next(fold for text, fold in folds.items() if text.startswith("failed, fatal"))
+    assert "open" not in fatal.attrib
+    assert "Unknown pass" in "".join(fatal.itertext())
+    assert "\x1b" not in "".join(root.itertext())
+
+
+def test_nothing_that_a_run_holds_is_taken_for_markup() -> None:
+    evil = "</style><script>alert(1)</script>\"'&"
+    events = [msgspec.structs.replace(e, workload=evil) if isinstance(e, RunStarted) else e for e in faster()]
+    config = Config.of({"name": evil})
+    failure = failing(FailureClass.CRASH, evil)
+    events.append(
+        TrialFinished(
+            number=90, stage="search", session=evil, config=config, value=None, estimate=None, failure=failure
+        )
+    )
+    events.append(
+        TrialFinished(number=91, stage="search", session=evil, config=config, value=-0.5, estimate=estimate(1.6, 0.1))
+    )
+    events.append(Notice(text=evil))
+    root = tree(page(events))
+    assert not [e for e in root.iter() if local(e) == "script"]
+    assert "".join(root.itertext()).count("alert(1)") > 4
+
+
+def large(trials: int) -> list[AnyEvent]:
+    """A run with many trials of several settings, some of them failed."""
+    events = faster()
+    at = next(i for i, e in enumerate(events) if isinstance(e, TrialFinished) and e.stage == "search")
+    model = events[at]
+    assert isinstance(model, TrialFinished)
+    more: list[AnyEvent] = []
+    for i in range(trials):
+        config = Config.of({MATH: "false", SPLIT: str(i), "xla_cpu_some_name_as_long_as_they_are": f"VALUE_{i}"})
+        gain = 0.3 + 0.05 * math.sin(i) + i * 1e-5
+        fields = {"number": 1000 + i, "config": config, "value": -gain, "estimate": estimate(math.exp(gain), 0.01)}
+        if i % 9 == 0:
+            fields |= {"value": None, "estimate": None, "failure": failing(FailureClass.CRASH, f"SIGSEGV {i}")}
+        more.append(msgspec.structs.replace(model, **fields))
+    return [*events[:at], *more, *events[at:]]
+
+
+def test_two_thousand_trials_make_less_than_a_megabyte_and_say_what_is_left_out() -> None:
+    events = large(2000)
+    page(faster())  # the template is read once
+    began = time.process_time()
+    html = page(events)
+    assert time.process_time() - began < 2.0
+    assert len(html.encode()) < 1_000_000
+    assert re.search(r"\d+ of 178\d timed trials are drawn, extremes kept", html)
+    assert re.search(r"\d+ of 22\d failures are drawn", html)
+    tree(html)
+
+
+def test_looks_differ_in_the_dark_and_every_text_has_contrast() -> None:
+    """WCAG 2's contrast of each colour of text to what it stands on, at least 4.5."""
+    css = page(faster()).partition("<style>")[2].partition("</style>")[0]
+    light, dark = (
+        dict(re.findall(r"--([a-z]+): (#[0-9a-f]{3,6})", part)) for part in css.split("prefers-color-scheme", 1)
+    )
+    dark = dict(
+        re.findall(r"--([a-z]+): (#[0-9a-f]{3,6})", css.partition("prefers-color-scheme: dark")[2].partition("* {")[0])
+    )
+    assert light["paper"] != dark["paper"]
+    for colors in (light, dark):
+        for name in ("ink", "faint", "link", "good", "warn", "bad"):
+            assert contrast(colors[name], colors["paper"]) >= 4.5, name
+        assert contrast(colors["ink"], colors["panel"]) >= 4.5
+        for name in ("control", "best", "good", "warn", "bad"):  # graphics: 3 is enough
+            assert contrast(colors[name], colors["paper"]) >= 3, name
+    assert "@media print" in css
+
+
+def contrast(a: str, b: str) -> float:
+    lighter, darker = sorted((luminance(a), luminance(b)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(color: str) -> float:
+    digits = color[1:] if len(color) == 7 else "".join(c * 2 for c in color[1:])
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_a_fragment_for_notebooks_has_no_looks_of_its_own() -> None:
+    fragment = render_fragment(run_paper(faster()), sections=("do", "settings"))
+    root = ET.fromstring(f"<div>{fragment}</div>")
+    assert [local(e) for e in root][:1] == ["h3"]
+    assert not [e for e in root.iter() if local(e) in ("svg", "style", "html")]
+    assert "best.sh" in "".join(root.itertext())
