@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from command_line import Tune
 from handoff_samples import DEFAULT, FASTER, FLAGS, keep_run, seal
+from processor_time import least_seconds, quick_environ
 
 from tuner.handoff.fit import visible
 from tuner.machine import Environment
@@ -232,27 +233,14 @@ def test_a_command_that_cannot_be_started_is_126_or_127(run: RunFolder, folder: 
 
 @pytest.mark.slow
 def test_exec_takes_less_than_300_ms_and_imports_nothing_heavy(run: RunFolder, folder: Path) -> None:
-    """The least processor time of five, as on an idle machine; the replaced program is /bin/true."""
     seal(run, FITS)
-    environ = {n: v for n, v in os.environ.items() if not n.startswith(("TUNER_", "XLA_", "JAX_", "COV_", "PYTHON"))}
-    environ |= {"PYTHONPATH": str(ROOT)}
-    tune = "import sys; from tuner.cli import main; sys.exit(main())"
-    seconds = []
-    for _ in range(6):
-        process = subprocess.Popen(
-            [sys.executable, "-c", tune, "exec", "--quiet", "nbody.py", "--", "true"], cwd=folder, env=environ
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert process.returncode == 0
-        seconds.append(usage.ru_utime + usage.ru_stime)
-    assert min(seconds[1:]) < 0.3  # the first one compiles the modules
+    assert least_seconds("exec", "--quiet", "nbody.py", "--", "true", cwd=folder) < 0.3
     code = (
         "import sys, json, os; import tuner.cli.exec as e\n"
         "e._become = lambda c, v: print(json.dumps(sorted({m.partition('.')[0] for m in sys.modules}))) or 0\n"
         "from tuner.cli import main; sys.exit(main(['exec', '--quiet', 'nbody.py', '--', 'true']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environ, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], cwd=folder, env=quick_environ(), capture_output=True, text=True, check=True
     )
     assert not set(json.loads(done.stdout)) & set(HEAVY)

@@ -17,7 +17,7 @@ from tuner.measure import (
     process_sd_with,
     turns_worth,
 )
-from tuner.measure.confirmation import critical_t
+from tuner.measure.confirmation import FALSE_FASTER, critical_t
 
 LOOKS = (6, 8, 10, 12)
 CHOICE = 3
@@ -47,7 +47,7 @@ def confirmations(
     """One finalist that is faster by `gain`; its sides' bounds are `confirm`'s, at the looks of a full plan."""
     rng = np.random.default_rng(seed)
     scale = 1.0 if kind == "normal" else float(np.std(noise(np.random.default_rng(9), (20_000,), kind)))
-    bounds = {n: critical_t(LOOKS, i, 0.025) for i, n in enumerate(LOOKS)}
+    bounds = {n: critical_t(LOOKS, i, FALSE_FASTER) for i, n in enumerate(LOOKS)}
     found, seconds, faster = [], [], 0
     for _ in range(runs):
         pairs: list[Pair] = []

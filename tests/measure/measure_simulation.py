@@ -13,7 +13,7 @@ from measure_pairs import confirmations
 from measure_samples import NOISES, noise
 
 from tuner.measure import PairCost, Verdict, confirm, estimate, resolution
-from tuner.measure.confirmation import boundaries, critical_t
+from tuner.measure.confirmation import FALSE_FASTER, boundaries, critical_t
 from tuner.measure.racing import log_evidence
 
 LOOKS = (6, 8, 10, 12)
@@ -57,14 +57,14 @@ def rounds_to_drop() -> None:
 
 def false_faster() -> None:
     rng = np.random.default_rng(3)
-    print("critical_t: chance that any look exceeds it, nominal 2.5 %, 400,000 runs; without its correction")
+    print("critical_t: chance that any look exceeds it, nominal 0.5 %, 400,000 runs; without its correction")
     for looks in (LOOKS, (3, 6, 9, 12), (2, 4, 6), (6, 12)):
         x = rng.standard_normal((400_000, looks[-1]))
         plain, corrected = np.zeros(len(x), bool), np.zeros(len(x), bool)
-        z = boundaries(looks, 0.025)
+        z = boundaries(looks, FALSE_FASTER)
         for index, n in enumerate(looks):
             t = x[:, :n].mean(axis=1) / x[:, :n].std(axis=1, ddof=1) * math.sqrt(n)
-            corrected |= t > critical_t(looks, index, 0.025)
+            corrected |= t > critical_t(looks, index, FALSE_FASTER)
             plain |= t > _same_tail(z[index], n - 1)
         print(f"  {looks}: {100 * corrected.mean():.2f} %; {100 * plain.mean():.2f} %")
     print("confirm: two finalists that do nothing and share the default's processes, margin 0, 4,000 runs")
@@ -95,7 +95,7 @@ def turns() -> None:
     print("turns a pair, ten or chosen: found, seconds, variance x seconds x 1e6 (500 runs); false faster (2,000 runs)")
     for name, cost in (("CPU", PairCost(setup_s=2.7, turn_s=0.12)), ("GPU", PairCost(setup_s=36.0, turn_s=0.6))):
         for round_sd, process_sd in ((0.015, 0.0), (0.005, 0.005), (0.002, 0.008)):
-            gain = math.hypot(process_sd, round_sd * math.sqrt(math.pi / 2 * 1.1 / 0.9 / 10))
+            gain = 1.3 * math.hypot(process_sd, round_sd * math.sqrt(math.pi / 2 * 1.1 / 0.9 / 10))
             cells = []
             for adaptive in (False, True):
                 how = {"round_sd": round_sd, "process_sd": process_sd, "cost": cost, "adaptive": adaptive}

@@ -15,10 +15,18 @@ from scipy.special import ndtr, ndtri, stdtrit
 from tuner.measure.types import Estimate, Gains, Verdict
 from tuner.measure.verdicts import verdict
 
-__all__ = ["LOOKS", "PAIR_SPREAD_FLOOR", "ConfirmState", "boundaries", "confirm", "critical_t"]
+__all__ = ["FALSE_FASTER", "LOOKS", "PAIR_SPREAD_FLOOR", "ConfirmState", "boundaries", "confirm", "critical_t"]
 
 LOOKS = (6, 8, 10, 12)
 """Numbers of pairs after which a confirmation is evaluated, unless it is planned otherwise."""
+
+FALSE_FASTER = 0.005
+"""Chance of calling something faster that is not, over all looks and finalists of a confirmation. A search over many
+settings on a noisy machine always has something that looks good to confirm, so every run may spend it; a run that is
+wrong once in forty times is not worth having."""
+
+LEVEL = 0.95
+"""Of all intervals of a confirmation together. Their lower ends miss more rarely yet: `FALSE_FASTER`."""
 
 PAIR_SPREAD_FLOOR = 1e-4
 """Smallest spread between pairs of processes that is believed: two processes agree better than 0.01 % only by luck."""
@@ -44,9 +52,7 @@ class ConfirmState(msgspec.Struct, frozen=True, kw_only=True):
     next_look: int | None
 
 
-def confirm(
-    pairs: Mapping[str, Gains], *, margin: float, looks: Sequence[int] = LOOKS, level: float = 0.95
-) -> ConfirmState:
+def confirm(pairs: Mapping[str, Gains], *, margin: float, looks: Sequence[int] = LOOKS) -> ConfirmState:
     """Verdicts from the gains of each finalist over the default, one a pair of fresh processes (−log ratio!).
 
     *Estimator*: the mean over pairs with Student's t: what a process does as a whole (its compile, its memory layout)
@@ -55,14 +61,14 @@ def confirm(
     O'Brien–Fleming-like spending of the error (Lan & DeMets 1983), its nominal level applied to t (Jennison & Turnbull
     2000, ch. 11) with an eighth of the error held back for what that approximation costs. A finalist with a verdict
     other than `unclear` is decided and keeps the estimate it was decided by.
-    *Finalists*: 1 − `level` is divided by their number, so that all intervals, at all looks, hold together
-    (Bonferroni); once one is proven faster than the default, its share goes to the lower ends of the others (Holm).
-    One that failed is left out of `pairs`.
+    *Finalists*: the upper ends share (1 − `LEVEL`)/2, the lower ends `FALSE_FASTER`, so that all intervals, at all
+    looks, hold together (Bonferroni); once one is proven faster than the default, its share goes to the lower ends of
+    the others (Holm). One that failed is left out of `pairs`.
 
-    *Guarantees*, whatever the dependence between finalists: any false `faster` ≤ (1 − level)/2; all intervals cover
-    with `level` while Holm has passed nothing on; after that the others' lower ends carry the sign only. Checked for
-    normal log ratios; heavy tails make it more cautious. Fewer pairs than the first look: infinite interval,
-    `unclear`. Equal log ratios count as if they spread by 0.01 %.
+    *Guarantees*, whatever the dependence between finalists: any false `faster` ≤ `FALSE_FASTER`; all intervals cover
+    with more than `LEVEL` while Holm has passed nothing on; after that the others' lower ends carry the sign only.
+    Checked for normal log ratios; heavy tails make it more cautious. Fewer pairs than the first look: infinite
+    interval, `unclear`. Equal log ratios count as if they spread by 0.01 %.
 
     Done when every finalist is decided or has had its last look, or when one is faster and the undecided ones have
     lower estimates. Raises ValueError for a log ratio that is not finite and for looks that don't increase from 2.
@@ -70,9 +76,8 @@ def confirm(
     if list(looks) != sorted(set(looks)) or not looks or looks[0] < 2:
         raise ValueError(f"looks must be increasing numbers of pairs from 2 on, not {tuple(looks)!r}")
     rows = {name: _finite(name, gains) for name, gains in pairs.items()}
-    side = (1 - level) / 2
     shares: dict[str, int] = {}  # among how many the error is divided that a finalist was proven faster with
-    estimates = {name: _unknown(row, level) for name, row in rows.items()}
+    estimates = {name: _unknown(row) for name, row in rows.items()}
     verdicts = dict.fromkeys(rows, Verdict.UNCLEAR)
     for index, look in enumerate(looks):
         open_ = [n for n, row in rows.items() if verdicts[n] is Verdict.UNCLEAR and len(row) >= look]
@@ -81,8 +86,8 @@ def confirm(
             proving = False
             for name in open_:
                 share = shares.get(name, len(rows) - len(shares))
-                ends = (side / share, side / len(rows))
-                estimates[name] = _at_look(rows[name][:look], tuple(looks), index, ends, level)
+                ends = (FALSE_FASTER / share, (1 - LEVEL) / 2 / len(rows))
+                estimates[name] = _at_look(rows[name][:look], tuple(looks), index, ends)
                 if name not in shares and estimates[name].low > 0:
                     shares[name] = share
                     proving = True
@@ -146,15 +151,13 @@ def _excess(
     return float(weights @ ndtr((places - level) / step) - target)
 
 
-def _at_look(
-    gains: NDArray[np.float64], looks: tuple[int, ...], index: int, errors: tuple[float, float], level: float
-) -> Estimate:
+def _at_look(gains: NDArray[np.float64], looks: tuple[int, ...], index: int, errors: tuple[float, float]) -> Estimate:
     """Mean and interval after look `index`; `errors`: with what chance, over all looks, the two ends may miss."""
     n = len(gains)
     mean = float(gains.mean())
     se = max(float(gains.std(ddof=1)), PAIR_SPREAD_FLOOR) / math.sqrt(n)
     below, above = (critical_t(looks, index, error) for error in errors)
-    return Estimate(gain=mean, se=se, low=mean - below * se, high=mean + above * se, n=n, level=level)
+    return Estimate(gain=mean, se=se, low=mean - below * se, high=mean + above * se, n=n, level=LEVEL)
 
 
 @lru_cache(maxsize=1024)
@@ -167,9 +170,9 @@ def critical_t(looks: tuple[int, ...], index: int, error: float) -> float:
     return -float(stdtrit(looks[index] - 1, ndtr(-_boundaries(looks, spent)[index])))
 
 
-def _unknown(gains: NDArray[np.float64], level: float) -> Estimate:
+def _unknown(gains: NDArray[np.float64]) -> Estimate:
     centre = float(gains.mean()) if len(gains) else 0.0
-    return Estimate(gain=centre, se=math.inf, low=-math.inf, high=math.inf, n=len(gains), level=level)
+    return Estimate(gain=centre, se=math.inf, low=-math.inf, high=math.inf, n=len(gains), level=LEVEL)
 
 
 def _finite(name: str, gains: Gains) -> NDArray[np.float64]:

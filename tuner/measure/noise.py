@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtrinc
 
-from tuner.measure.confirmation import LOOKS, critical_t
+from tuner.measure.confirmation import FALSE_FASTER, LOOKS, critical_t
 from tuner.measure.estimates import AUTOCORRELATION, SPREAD_FLOOR, present, widening
 from tuner.measure.types import Gains
 
@@ -123,7 +123,6 @@ def resolution(
     pairs: int,
     finalists: int = 1,
     looks: Sequence[int] = LOOKS,
-    level: float = 0.95,
     power: float = 0.8,
 ) -> float:
     """Smallest gain that `confirm` calls faster at its last look within `pairs` pairs, with chance `power`.
@@ -139,7 +138,7 @@ def resolution(
         return math.inf
     n = looks[reached[-1]]
     pair_sd = math.sqrt(process_sd**2 + noise_sd**2 * MEDIAN_COST * widening(AUTOCORRELATION) ** 2 / rounds)
-    threshold = critical_t(tuple(looks), reached[-1], (1 - level) / 2 / finalists)
+    threshold = critical_t(tuple(looks), reached[-1], FALSE_FASTER / finalists)
     return float(nctdtrinc(n - 1, 1 - power, threshold)) * pair_sd / math.sqrt(n)
 
 

@@ -45,10 +45,10 @@ class Budget:
     def skips(self, stage: str) -> bool:
         return stage in self._skipped
 
-    def share_s(self, stage: str) -> float:
-        """Seconds that `stage`, beginning now, may spend."""
+    def share_s(self, stage: str, *more: str) -> float:
+        """Seconds that `stage`, beginning now, may spend, together with `more` stages after it."""
         names = list(_WEIGHTS)
         rest = [n for n in names[names.index(stage) :] if n not in self._skipped]
         if stage not in rest:
             return 0.0
-        return self.left_s * _WEIGHTS[stage] / sum(_WEIGHTS[n] for n in rest)
+        return self.left_s * sum(_WEIGHTS[n] for n in rest if n in (stage, *more)) / sum(_WEIGHTS[n] for n in rest)

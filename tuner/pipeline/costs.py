@@ -20,7 +20,7 @@ _CORES_A_START = 4
 _SEAL_PROCESSES = 2
 _REPORT_S = 2.0
 # Time for comparing the sealed executable is kept only where that takes no more than this share of the budget.
-_SEALED_SHARE = 0.15
+_SEALED_SHARE = 0.1
 
 
 class ProcessCost(msgspec.Struct, frozen=True, kw_only=True):

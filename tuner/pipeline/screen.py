@@ -26,6 +26,8 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
     """Measure each live knob's values alone: first those of the option lane, together, then a session a value."""
     knobs = run.live
     share = run.budget.share_s("screen")
+    # What was never timed alone is worth more than combinations of what was: it may take the search's share as well.
+    spare = run.budget.share_s("screen", "search") - share
     began = run.budget.now()
     option = [c for k in knobs.values() if k.lane == "option" for c in _flips(k)]
     environment = [c for k in knobs.values() if k.lane == "environment" for c in _flips(k)]
@@ -35,12 +37,13 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
     chunks = _chunks(run, option, option_share, threads=benches.home().threads)
     for index, chunk in enumerate(chunks):
         spent_s = run.budget.now() - began
-        if index and spent_s + spent_s / index / 2 > option_share:  # the next one would end more than half outside
+        # the next one would end more than half outside
+        if index and spent_s + spent_s / index / 2 > option_share + spare:
             postponed += [c for later in chunks[index:] for c in later]
             break
-        trials += evaluate(run, benches, chunk, _plan(run, (option_share - spent_s) / (len(chunks) - index)))
+        trials += evaluate(run, benches, chunk, _plan(run, max(0.0, option_share - spent_s) / (len(chunks) - index)))
     for config in environment:
-        left_s = share - (run.budget.now() - began)
+        left_s = share + spare - (run.budget.now() - began)
         if config not in run.trials and not _affordable(run, left_s):
             postponed.append(config)
         else:
