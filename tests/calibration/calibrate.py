@@ -40,7 +40,11 @@ def line(found: Summary) -> str:
     cells.append(f"false winners {found.false_winners}")
     if found.gain:
         cells += [f"found {found.found}", f"alone {found.alone}"]
-    cells += [f"intervals hold the truth {found.covered}", f"a later measurement {found.again}", f"± {width}"]
+    cells += [
+        f"intervals hold the truth {found.covered}",
+        f"a later measurement agrees {found.predicted}",
+        f"± {width}",
+    ]
     cells.append(f"verdicts {found.verdicts}")
     if found.errors:
         cells.append(f"{found.errors} RUNS FAILED")
@@ -85,6 +89,9 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=sorted(p.stem for p in MODELS.glob("*.json")), metavar="MODEL")
     parser.add_argument("--gains", type=float, nargs="*", default=_GAINS, metavar="PERCENT", help="true gains")
     parser.add_argument("--budget", type=float, default=600.0, help="seconds of each run, in the machine's time")
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="seeds count from here: fresh ones test what older ones shaped"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rows", type=Path, default=ROWS, help="where finished studies are kept to go on from")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -100,7 +107,10 @@ def main() -> None:
             studies = options.power if gain else options.studies
             if not studies:
                 continue
-            found = summary(design, run_studies(design, studies, workers=options.workers, rows=options.rows))
+            found = summary(
+                design,
+                run_studies(design, studies, workers=options.workers, rows=options.rows, first_seed=options.first_seed),
+            )
             text = msgspec.json.format(msgspec.json.encode(found), indent=1)
             (options.out / f"{design.name}.json").write_bytes(text + b"\n")
             summaries.append(found)

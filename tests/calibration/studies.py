@@ -28,7 +28,8 @@ from scipy.special import betaincinv
 import tuner
 from tuner.knobs import DEFAULT, Config, SearchSpace, environment, load_spaces
 from tuner.machine import Host
-from tuner.measure import Verdict
+from tuner.measure import Estimate, Verdict, estimate
+from tuner.measure.across import relative
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.run import tune
 from tuner.protocol.messages import Arm, Block, Variant
@@ -36,7 +37,7 @@ from tuner.session import FakeMachine, Launch
 from tuner.store.events import AnyEvent, StageFinished, TrialFinished
 from tuner.store.records import ConfirmRecord
 
-__all__ = ["Design", "Interval", "Row", "Share", "Summary", "run_studies", "run_study", "share", "summary"]
+__all__ = ["Design", "Interval", "Row", "Share", "Summary", "agree", "run_studies", "run_study", "share", "summary"]
 
 ROWS = Path(__file__).parent / "rows"
 
@@ -83,8 +84,9 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """What one study found. `intervals`: of all finalists, that of the headline first. `again`: gain of that one's
-    config in a later, independent re-measurement. `trials`, `trials_held`: single-session intervals, and how many of
-    them held the truth. `error`: what stopped the run, which nothing should."""
+    config in a later, independent re-measurement; `predicted`: it differs from the printed gain by no more than both
+    intervals together allow. `trials`, `trials_held`: single-session intervals, and how many of them held the truth.
+    `error`: what stopped the run, which nothing should."""
 
     seed: int
     code: str
@@ -92,6 +94,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     chosen: dict[str, str] = {}
     intervals: list[Interval] = []
     again: float | None = None
+    predicted: bool = False
     trials: int = 0
     trials_held: int = 0
     seconds: float = 0.0
@@ -145,13 +148,15 @@ def _row(made: FakeMachine, knobs: SearchSpace, events: Sequence[AnyEvent], seed
     ]
     held = [t for t in trials if t.estimate and t.estimate.low <= _truth(made, t.config) <= t.estimate.high]
     took_s = made.now()  # the re-measurement comes after the run
+    later = _again(made, knobs, finalists[0].config) if finalists else None
     return Row(
         seed=seed,
         code=code_digest(),
         verdict=confirmed.verdict.value,
         chosen=confirmed.chosen.as_dict(),
         intervals=intervals,
-        again=_again(made, knobs, finalists[0].config) if finalists else None,
+        again=later.gain if later else None,
+        predicted=later is not None and agree(finalists[0].estimate, later),
         trials=len(trials),
         trials_held=len(held),
         seconds=round(took_s, 1),
@@ -162,15 +167,22 @@ def _truth(made: FakeMachine, config: Config) -> float:
     return -made.log_ratio(config.as_dict())
 
 
-def _again(made: FakeMachine, knobs: SearchSpace, config: Config) -> float:
-    """Gain of `config` by the median over rounds of one fresh process for it and one for the default, one at a time,
-    as somebody would who checks the result with a script of their own."""
-    logs = []
+def agree(printed: Estimate, later: Estimate) -> bool:
+    """True if the two differ by no more than their intervals together allow: a later measurement has an error too, so
+    that `printed` alone does not predict it."""
+    apart = relative(printed, later)
+    return apart.low <= 0 <= apart.high
+
+
+def _again(made: FakeMachine, knobs: SearchSpace, config: Config) -> Estimate:
+    """Gain of `config` over rounds of one fresh process for it and one for the default, one at a time, as somebody
+    would measure it who checks the result with a script of their own."""
+    gains = []
     for number in range(_AGAIN_ROUNDS):
         order = [DEFAULT, config] if number % 2 else [config, DEFAULT]
         levels = {c: math.log(_alone(made, knobs, c)) for c in order}
-        logs.append(levels[DEFAULT] - levels[config])
-    return float(f"{median(logs):.6f}")
+        gains.append(levels[DEFAULT] - levels[config])
+    return estimate(gains, autocorrelation=0.0)
 
 
 def _alone(made: FakeMachine, knobs: SearchSpace, config: Config) -> float:
@@ -283,10 +295,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     `false_winners`: something was called faster that is not in truth. `found`: the truly faster knob is in what is
     emitted; `alone`: it is all that is emitted. `covered`: headline intervals that hold the true gain; `covered_all`:
-    runs in which those of all finalists do. `again`: headline intervals that hold a later re-measurement.
-    `half_width`: median half-width of the headline intervals, as a fraction; `gain`: their median centre. `trials`:
-    single-session intervals that hold the truth, which they don't promise: they are about one process. `errors`: runs
-    that ended in an exception.
+    runs in which those of all finalists do. `predicted`: headlines that a later re-measurement agrees with; `gap`: the
+    median distance of their gains, as a fraction. `half_width`: median half-width of the headline intervals, as a
+    fraction; `median_gain`: their median centre. `trials`: single-session intervals that hold the truth, which they
+    don't promise: they are about one process. `errors`: runs that ended in an exception.
     """
 
     design: str
@@ -301,7 +313,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     alone: Share
     covered: Share
     covered_all: Share
-    again: Share
+    predicted: Share
+    gap: float | None
     trials: Share
     half_width: float | None
     median_gain: float | None
@@ -315,6 +328,7 @@ def summary(design: Design, rows: Sequence[Row]) -> Summary:
     done = [r for r in rows if not r.error]
     headlines = [r.intervals[0] for r in done if r.intervals]
     able = done if design.gain else []
+    gaps = [abs(r.again - i.gain) for r in done for i in r.intervals[:1] if r.again is not None]
     return Summary(
         design=design.name,
         digest=design.digest,
@@ -328,7 +342,8 @@ def summary(design: Design, rows: Sequence[Row]) -> Summary:
         alone=share(list(r.chosen) == [FAST] for r in able),
         covered=share(i.holds for i in headlines),
         covered_all=share(all(i.holds for i in r.intervals) for r in done if r.intervals),
-        again=share(i.low <= r.again <= i.high for r in done for i in r.intervals[:1] if r.again is not None),
+        predicted=share(r.predicted for r in done if r.again is not None),
+        gap=round(median(gaps), 6) if gaps else None,
         trials=share(hit for r in done for hit in [True] * r.trials_held + [False] * (r.trials - r.trials_held)),
         half_width=round(median((i.high - i.low) / 2 for i in headlines), 6) if headlines else None,
         median_gain=round(median(i.gain for i in headlines), 6) if headlines else None,

@@ -146,6 +146,7 @@ def test_a_summary_counts_what_it_says() -> None:
             chosen={FAST: "true"},
             intervals=[interval(0.01, 0.008, 0.012)],
             again=0.009,
+            predicted=True,
         ),
         Row(
             seed=1,
@@ -154,6 +155,7 @@ def test_a_summary_counts_what_it_says() -> None:
             chosen={FAST: "true", "x": "1"},
             intervals=[interval(0.01, 0.011, 0.02)],
             again=0.02,
+            predicted=True,
         ),
         Row(
             seed=2,
@@ -171,7 +173,8 @@ def test_a_summary_counts_what_it_says() -> None:
     assert (found.found.count, found.alone.count, found.found.of) == (2, 1, 5)
     assert (found.covered.count, found.covered.of) == (2, 4)
     assert (found.covered_all.count, found.covered_all.of) == (1, 4)
-    assert (found.again.count, found.again.of) == (2, 3)
+    assert (found.predicted.count, found.predicted.of) == (2, 3)
+    assert found.gap == pytest.approx(0.0045)
     assert (found.trials.count, found.trials.of) == (3, 4)
     assert (found.code, found.over_budget) == ({"c": 3, "d": 2}, 1)
     assert found.verdicts == {"faster": 3, "unclear": 1, "same": 1}
