@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from fit import MODELS, load, table
+from fit import MODELS, load
+from fit import table as model_table
 from studies import ROWS, Design, Share, Summary, run_studies, share, summary
 
-__all__ = ["NOTHING", "pooled", "verdicts"]
+__all__ = ["NOTHING", "pooled", "table", "verdicts"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -49,6 +50,37 @@ def line(found: Summary) -> str:
     if found.errors:
         cells.append(f"{found.errors} RUNS FAILED")
     return "; ".join(cells)
+
+
+def table(summaries: Sequence[Summary]) -> str:
+    """The summaries as a Markdown table, by model and gain."""
+    heads = ("model", "true gain", "studies", "falsely faster", "found", "alone")
+    heads += ("interval holds the truth", "a later measurement agrees", "half-width")
+    rows = [heads, ("---",) * len(heads)]
+    for found in sorted(summaries, key=lambda s: (s.design.rpartition(".gain")[0], s.gain)):
+        rows.append(
+            (
+                found.design.rpartition(".gain")[0],
+                f"{100 * found.gain:g} %",
+                str(found.studies),
+                _cell(found.false_winners),
+                _cell(found.found),
+                _cell(found.alone),
+                _cell(found.covered),
+                _cell(found.predicted),
+                "" if found.half_width is None else f"{100 * found.half_width:.2f} %",
+            )
+        )
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _cell(value: Share) -> str:
+    return f"{value.count}/{value.of} ({100 * value.low:.1f}–{100 * value.high:.1f} %)" if value.of else ""
+
+
+def stored(folder: Path = RESULTS) -> list[Summary]:
+    """The summaries that are kept, whichever call made them."""
+    return [msgspec.json.decode(path.read_bytes(), type=Summary) for path in sorted(folder.glob("*.gain-*.json"))]
 
 
 def pooled(summaries: Sequence[Summary]) -> tuple[Share, Share]:
@@ -95,11 +127,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rows", type=Path, default=ROWS, help="where finished studies are kept to go on from")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="print what is in --out as Markdown, and do nothing else")
     options = parser.parse_args()
+    if options.table:
+        print(table(stored(options.out)))
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     models = [load(name) for name in options.models]
     for model in models:
-        print(table(model), flush=True)
+        print(model_table(model), flush=True)
     summaries, quiet = [], set()
     for model in models:
         for gain in (NOTHING, *(g / 100 for g in options.gains)):
