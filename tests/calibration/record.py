@@ -7,9 +7,9 @@ of a block, or of a process and its compile. The machine should be otherwise idl
 gzipped:
 
 - `workload`, `env`, `jax`, `device`, `machine`, `cores`, `steps` (a block);
-- `pairs`: for each pair `processes`, two of them with `compile_s` and `code` (the fingerprint), and `turns`: rows
-  [start_s, process, seconds a step, first_s] in the order timed; `start_s` counts from the recording's begin, `first_s`
-  is the step that every block discards.
+- `pairs`: for each pair `processes`, two of them with `compile_s` and `code` (the fingerprint), `started`: the random
+  order in which they were started and compiled, and `turns`: rows [start_s, process, seconds a step, first_s] in the
+  order timed; `start_s` counts from the recording's begin, `first_s` is the step that every block discards.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Arm, Block, Loaded, Variant
-from tuner.session import Deadlines, Launch, LocalSession
+from tuner.session import Deadlines, Launch, LocalSession, Session
 
 # Compilation caches would hand one process's compile to the next.
 _ENV = {"JAX_ENABLE_COMPILATION_CACHE": "false", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -48,14 +49,14 @@ def opened(workload: Path, env: dict[str, str], log: Path) -> LocalSession:
     return LocalSession(launch, environ=dict(os.environ), deadlines=Deadlines())
 
 
-def timed(session: LocalSession, steps: int) -> Block:
+def timed(session: Session, steps: int) -> Block:
     (entry,) = session.round([Arm(id=_HANDLE, steps=steps)])
     if isinstance(entry, Failure):
         raise SystemExit(f"the step fails: {entry.message}")
     return entry
 
 
-def compiled(session: LocalSession) -> dict[str, Any]:
+def compiled(session: Session) -> dict[str, Any]:
     reply = session.compile([Variant(id=_HANDLE)]).results[0]
     if isinstance(reply, Failure):
         raise SystemExit(f"the step doesn't compile: {reply.message}")
@@ -63,14 +64,20 @@ def compiled(session: LocalSession) -> dict[str, Any]:
 
 
 def record_pair(
-    sessions: list[LocalSession], options: argparse.Namespace, rng: random.Random, zero: float
+    sessions: Sequence[Session], options: argparse.Namespace, rng: random.Random, zero: float
 ) -> tuple[Loaded, dict[str, Any]]:
-    """What was loaded, and the pair's entry. The first pair settles the steps a block, if they aren't given."""
-    loaded = [s.start() for s in sessions]
-    processes = [compiled(s) for s in sessions]
-    if not options.steps:
-        options.steps = max(1, round(options.block / min(timed(sessions[0], 1).seconds for _ in range(5))))
+    """What was loaded, and the pair's entry. The first pair settles the steps a block, if they aren't given.
+
+    Who comes second starts and compiles beside a living process and with warm files: the order is random too.
+    """
     order = list(range(len(sessions)))
+    rng.shuffle(order)
+    started = tuple(order)
+    loaded = {process: sessions[process].start() for process in started}
+    made = {process: compiled(sessions[process]) for process in started}
+    if not options.steps:
+        one_s = min(timed(sessions[started[0]], 1).seconds for _ in range(5))
+        options.steps = max(1, round(options.block / one_s))
     turns = []
     for _ in range(options.turns):
         rng.shuffle(order)
@@ -78,7 +85,7 @@ def record_pair(
             start = time.monotonic() - zero
             block = timed(sessions[process], options.steps)
             turns.append([round(start, 3), process, block.seconds / block.steps, block.first_s])
-    return loaded[0], {"processes": processes, "turns": turns}
+    return loaded[0], {"processes": [made[p] for p in range(len(sessions))], "started": started, "turns": turns}
 
 
 def main() -> None:

@@ -24,10 +24,13 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """Processes alive together. `turns`: (start in seconds, process, seconds a step, seconds of the discarded step)."""
+    """Processes alive together. `turns`: (start in seconds, process, seconds a step, seconds of the discarded step).
+    `started`: the order in which they started and compiled; () in recordings that don't tell, and began with the first.
+    """
 
     processes: tuple[Process, ...]
     turns: tuple[tuple[float, int, float, float], ...]
+    started: tuple[int, ...] = ()
 
     def row(self, process: int) -> list[float]:
         """Seconds a step of one process, in the order timed."""

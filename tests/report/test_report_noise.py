@@ -71,6 +71,17 @@ def test_a_sealed_executable_that_was_not_measured_says_why() -> None:
     assert sealed == ("the sealed executable", "not measured by itself: it takes about 30 s")
 
 
+@pytest.mark.parametrize(
+    ("requests", "why"), [(1, "the run that sealed it did not time it"), (0, "nothing was sealed")]
+)
+def test_a_log_without_a_reason_tells_a_missing_cache_from_one_that_was_not_timed(requests: int, why: str) -> None:
+    view = RunView.of(faster())
+    assert view.seal is not None
+    record = msgspec.structs.replace(view.seal, sealed=None, cache_requests=requests)
+    _, (_, said) = claims(msgspec.structs.replace(view, seal=record))
+    assert said == f"not measured by itself: {why}"
+
+
 @pytest.mark.parametrize(("platform", "word"), [("cpu", "machine"), ("gpu", "card")])
 def test_what_is_unstable_has_its_name_and_a_way_out(platform: str, word: str) -> None:
     view = RunView.of(unstable())

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 from handoff_samples import FASTER
 from synthetic_run import MALLOC, MATH, SCENARIOS, faster
@@ -16,7 +17,8 @@ from tuner.measure.types import Verdict
 from tuner.report.document import document
 from tuner.report.sides import UNCHANGED, Side, read_side
 from tuner.report.view import RunView
-from tuner.store.events import AnyEvent
+from tuner.store.events import AnyEvent, RunStarted
+from tuner.store.held import held_text
 from tuner.store.lines import encode
 from tuner.store.log import EventLog
 
@@ -55,6 +57,15 @@ def test_a_run_and_its_document_say_the_same(tmp_path: Path) -> None:
     assert lost[0] == lost[1] == {"xla_cpu_enable_xnnpack", "xla_cpu_use_thunk_runtime"}
     assert run.settings == {MATH: "false", MALLOC: "1"}
     assert len(run.control_pairs) == len(run.best_pairs) == 6
+
+
+def test_a_held_value_may_have_blanks(tmp_path: Path) -> None:
+    held = {"layers": "2, 4", "width": "512"}
+    first, *rest = faster()
+    assert isinstance(first, RunStarted)
+    events = [msgspec.structs.replace(first, options={**first.options, "hold": held_text(held)}), *rest]
+    (tmp_path / "run.json").write_text(json.dumps(document(RunView.of(events))))
+    assert side(kept(tmp_path / "run", events)).held == side(tmp_path / "run.json").held == held
 
 
 def test_where_the_defaults_stay_the_gain_is_nothing_and_known(tmp_path: Path) -> None:

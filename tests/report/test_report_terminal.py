@@ -117,6 +117,8 @@ def test_infrastructure_is_not_blamed_on_the_settings() -> None:
     failed = section(rendered([broken, lost]), "failed")
     assert "protocol (no fault of the settings) 1" in failed
     assert "sessions that ended 1 e7, timeout: no answer in 60 s" in failed
+    alone = section(rendered([lost]), "failed")
+    assert alone.startswith("failed no candidate, but sessions ended by themselves sessions that ended 1 e7")
 
 
 def test_knobs_that_left_are_counted_by_class_with_reasons() -> None:

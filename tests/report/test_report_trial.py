@@ -13,7 +13,7 @@ from tuner.errors import UsageError
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import LeafStats, NumericsReply
 from tuner.report.trial import failed_document, render_failed, render_trial, trial_document, trial_view
-from tuner.store.events import AnyEvent, NumericsCompared, TrialFinished
+from tuner.store.events import AnyEvent, NumericsCompared, SessionClosed, TrialFinished
 
 TIMED, SHARED, WRONG, FATAL = 2, 3, 5, 6
 
@@ -180,3 +180,12 @@ def test_no_failures_is_a_sentence() -> None:
     fine = [e for e in same() if not (isinstance(e, TrialFinished) and e.failure)]
     assert render_failed(fine) == "no candidate failed in run nbody-3f9ac2d17b04\n"
     assert failed_document(fine)["failed"] == []
+
+
+def test_sessions_that_ended_by_themselves_are_among_what_failed() -> None:
+    lost = SessionClosed(session="e7", failure=failing(FailureClass.TIMEOUT, "no answer in 60 s"))
+    text = squeezed(render_failed([lost]))
+    assert text.startswith("no candidate failed sessions that ended by themselves (1) e7 timeout")
+    assert "no answer in 60 s" in text
+    (session,) = failed_document([lost])["sessions"]
+    assert (session["session"], session["failure"]["kind"]) == ("e7", "timeout")

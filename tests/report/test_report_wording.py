@@ -81,6 +81,11 @@ def test_an_empty_value_is_said_to_be_one() -> None:
     assert wording.settings(DEFAULT) == "default"
 
 
+def test_a_sentence_keeps_the_capitals_inside() -> None:
+    assert wording.sentence("the GPU runs at 1400 MHz") == "The GPU runs at 1400 MHz"
+    assert wording.sentence("") == ""
+
+
 def test_shell_lines_hold_the_exact_texts() -> None:
     """All flags stand in one XLA_FLAGS, quoted so that a shell reads back what was given."""
     config = Config.of({"xla_b": "x y", "xla_a": "", "NCCL_ALGO": "Ring;Tree"})

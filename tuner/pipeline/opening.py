@@ -30,6 +30,7 @@ from tuner.report.listener import Listener
 from tuner.session import LocalSession, SessionFactory
 from tuner.store import EventLog, earlier_run, new_run, open_store, run_identity
 from tuner.store.events import RunStarted
+from tuner.store.held import held_text
 from tuner.store.index import Index
 from tuner.store.study import StudyMirror
 
@@ -140,11 +141,11 @@ def _platform(options: RunOptions, devices: tuple[Device, ...]) -> str:
 def _meaning(options: RunOptions) -> dict[str, str]:
     """The options that change what a run means: with other ones it is another run."""
     return {
-        "argv": " ".join(options.argv),
+        "argv": shlex.join(options.argv),
         "budget_s": f"{options.budget_s:g}",
         "trials": str(options.trials),
         "min_gain": f"{options.min_gain:g}",
-        "hold": " ".join(f"{n}={v}" for n, v in sorted(options.hold.items())),
+        "hold": held_text(options.hold),
         "platform": options.platform or "",
         "allow": " ".join(sorted(options.allow)),
         "override": " ".join(sorted(options.override)),

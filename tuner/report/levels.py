@@ -10,7 +10,7 @@ from tuner.report.plot import Plot, figure, spread_out
 from tuner.report.samples import Level, PairSamples
 from tuner.report.svg import Canvas, percent_ticks, round_ticks
 from tuner.report.thinning import thinned
-from tuner.report.wording import count, milliseconds
+from tuner.report.wording import count, milliseconds, sentence
 
 __all__ = ["control_over_time", "reading_over_time", "step_times"]
 
@@ -120,7 +120,7 @@ def reading_over_time(points: Sequence[tuple[float, float]], *, began: float, na
     values = [value for _, value in points]
     thin = "" if len(kept) == len(points) else f" {len(kept)} of {len(points)} readings are drawn, extremes kept."
     return figure(
-        f"{name[:1].upper()}{name[1:]} over the run, in {unit}",
+        f"{sentence(name)} over the run, in {unit}",
         f"From {min(values):.4g} to {max(values):.4g} {unit}, read beside {count(len(points), 'round')}.{thin}",
         draw,
     )

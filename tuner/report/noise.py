@@ -6,7 +6,7 @@ from tuner.knobs.config import DEFAULT
 from tuner.measure.types import Verdict
 from tuner.report.view import RunView
 from tuner.report.wording import count, milliseconds, percent, ratio, settings, speedup
-from tuner.store.records import ConfirmRecord, Draws
+from tuner.store.records import ConfirmRecord, Draws, SealRecord
 
 __all__ = ["claims", "draws", "levels", "machine", "noise", "resolved", "unsteady"]
 
@@ -102,8 +102,13 @@ def claims(view: RunView) -> list[tuple[str, str]]:
         chosen = f", the best of {len(seal.draws_ms)} compiles" if seal.draws_ms else ""
         said = f"{ratio(seal.sealed)} in {count(seal.sealed_pairs, 'pair')}{chosen}"
     else:
-        said = f"not measured by itself: {seal.sealed_note or 'nothing was sealed'}"
+        said = f"not measured by itself: {seal.sealed_note or _unmeasured(seal)}"
     return [*rows, ("the sealed executable", said)]
+
+
+def _unmeasured(seal: SealRecord) -> str:
+    """Why there is no claim where the log has no reason: a run that sealed a cache without timing it says nothing."""
+    return "the run that sealed it did not time it" if seal.cache_requests else "nothing was sealed"
 
 
 def unsteady(view: RunView, confirm: ConfirmRecord) -> str:

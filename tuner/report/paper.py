@@ -19,7 +19,7 @@ from tuner.report.others import checked, said
 from tuner.report.provenance import provenance_section
 from tuner.report.samples import pair_samples
 from tuner.report.view import RunView
-from tuner.report.wording import change, clean, count, percent, ratio, reason, setting, settings
+from tuner.report.wording import change, clean, count, percent, ratio, reason, sentence, setting, settings
 from tuner.store.events import AnyEvent
 from tuner.store.records import Finalist
 
@@ -100,7 +100,7 @@ def _what_to_do(view: RunView, files: Mapping[str, str], beside: Path | None) ->
         lead = "Set what was found" if faster else "Next"
         blocks += [Prose(text=f"{lead}: {step.purpose}."), Commands(lines=(step.command,))]
     else:
-        blocks.append(Prose(text=f"{step.purpose[:1].upper()}{step.purpose[1:]}."))
+        blocks.append(Prose(text=f"{sentence(step.purpose)}."))
     if not faster or view.confirm is None:
         return blocks
     if view.seal:
@@ -123,7 +123,7 @@ def _how_sure(view: RunView) -> list[Block]:
         return [Prose(text="Nothing was confirmed in fresh processes, so nothing is claimed.", tone="warn")]
     blocks: list[Block] = []
     if confirm.unstable:
-        blocks.append(Prose(text=f"{unsteady(view, confirm).capitalize()}.", tone="bad"))
+        blocks.append(Prose(text=f"{sentence(unsteady(view, confirm))}.", tone="bad"))
     if not confirm.finalists:
         return [*blocks, Prose(text="No candidate was worth confirming, so nothing was compared in fresh processes.")]
     margin = min_gain(view)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +19,7 @@ from tuner.report.document import SCHEMA, RunDocument
 from tuner.report.samples import pair_samples
 from tuner.report.view import RunView
 from tuner.store.folder import RunFolder
+from tuner.store.held import held_of
 from tuner.store.reading import StoredRun, read_run
 
 __all__ = ["UNCHANGED", "Side", "read_side"]
@@ -108,7 +108,7 @@ def _of_run(name: str, run: StoredRun) -> Side:
         identity=probe.environment.identity if probe else {},
         context=probe.environment.context if probe else {},
         settings=chosen.as_dict(),
-        held=_held(view.options),
+        held=held_of(view.options.get("hold", "")),
         options=view.options,
         verdict=confirm.verdict if confirm else None,
         gain=_emitted_gain(confirm.verdict, confirm.estimate) if confirm else None,
@@ -171,7 +171,7 @@ def _of_document(name: str, path: Path) -> Side:
         identity=made.environment.identity if made.environment else {},
         context=made.environment.context if made.environment else {},
         settings=made.settings,
-        held=_held(made.options),
+        held=held_of(made.options.get("hold", "")),
         options=made.options,
         verdict=made.verdict,
         gain=_emitted_gain(made.verdict, estimate) if made.verdict else None,
@@ -201,11 +201,6 @@ def _of_env_file(name: str, path: Path) -> Side:
     flags = xla_flags.parse(env.pop("XLA_FLAGS", ""))
     settings = {flag.name: "true" if flag.value is None else flag.value for flag in flags} | env
     return Side(name=name, label=path.name, kind="env-file", settings=settings)
-
-
-def _held(options: Mapping[str, str]) -> dict[str, str]:
-    pairs = (word.partition("=") for word in options.get("hold", "").split() if "=" in word)
-    return {name: value for name, _, value in pairs}
 
 
 def _emitted_gain(verdict: Verdict, estimate: Estimate | None) -> Estimate | None:

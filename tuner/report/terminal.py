@@ -152,7 +152,8 @@ def _others(page: Page, view: RunView) -> None:
 def _failed(page: Page, view: RunView) -> None:
     if not view.failures and not view.session_failures:
         return
-    page.heading("failed", f"{count(view.failed_total, 'candidate')}; each one: tune show --failed")
+    candidates = f"{count(view.failed_total, 'candidate')}; each one: tune show --failed"
+    page.heading("failed", candidates if view.failures else "no candidate, but sessions ended by themselves")
     rows = []
     for kind, entries in view.failures.items():
         blame = "" if kind.caused_by_config else " (no fault of the settings)"

@@ -250,30 +250,36 @@ def _numerics_json(compared: NumericsCompared, worst: WorstLeaf | None) -> dict[
 
 
 def render_failed(events: Sequence[AnyEvent], *, width: int = 100, color: bool = False) -> str:
-    """What ``tune show --failed`` prints: every failure by class, with its settings, message and how it ended."""
+    """What ``tune show --failed`` prints: every failure by class, with its settings, message and how it ended; and the
+    sessions that ended without a candidate being the cause."""
     view = RunView.of(events)
     page = Page(width)
-    if not view.failures:
-        page.prose(f"no candidate failed in run {view.run}" if view.run else "no candidate failed")
-        return page.text(color=color)
-    page.prose(f"{count(view.failed_total, 'candidate')} failed in run {view.run}", style="bold")
+    number = count(view.failed_total, "candidate") if view.failures else "no candidate"
+    page.prose(f"{number} failed{f' in run {view.run}' if view.run else ''}", style="bold" if view.failures else "")
     for kind, entries in view.failures.items():
         blame = "" if kind.caused_by_config else "no fault of the settings"
         page.heading(f"{kind.value} ({len(entries)})", blame)
         for entry in entries:
-            _failed_row(page, entry)
-    first = next(entry.trial for entries in view.failures.values() for entry in entries)
+            _failed_row(page, f"{_whose(entry)}  {settings(entry.config)}", entry.failure)
+    if view.session_failures:
+        page.heading(f"sessions that ended by themselves ({len(view.session_failures)})")
+        for closed in view.session_failures:
+            if closed.failure is not None:
+                _failed_row(page, f"{closed.session}  {closed.failure.kind.value}", closed.failure)
+    first = next((entry.trial for entries in view.failures.values() for entry in entries), -1)
     if first >= 0:
         page.heading("next", "one of them with its log and the command to repeat it")
         page.line(f"tune show {first}", indent=2, style="cyan")
     return page.text(color=color)
 
 
-def _failed_row(page: Page, entry: FailedCandidate) -> None:
-    failure = entry.failure
-    name = f"trial {entry.trial}" if entry.trial >= 0 else "finalist"
+def _whose(entry: FailedCandidate) -> str:
+    return f"trial {entry.trial}" if entry.trial >= 0 else "finalist"
+
+
+def _failed_row(page: Page, who: str, failure: Failure) -> None:
     where = f"in {failure.phase}" if failure.phase else ""
-    page.line(f"{name}  {settings(entry.config)}", indent=2)
+    page.line(who, indent=2)
     said = "; ".join(filter(None, (", ".join(filter(None, (where, ended(failure)))), clean(failure.message))))
     page.prose(said, indent=6, style="red")
 
@@ -298,5 +304,6 @@ def failed_document(events: Sequence[AnyEvent]) -> dict[str, Any]:
                 for entries in view.failures.values()
                 for entry in entries
             ],
+            "sessions": [{"session": closed.session, "failure": closed.failure} for closed in view.session_failures],
         }
     )

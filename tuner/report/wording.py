@@ -27,6 +27,7 @@ __all__ = [
     "percent",
     "ratio",
     "reason",
+    "sentence",
     "setting",
     "settings",
     "some",
@@ -42,6 +43,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def clean(text: str) -> str:
     """`text` from a program's log or error, without escape sequences and control characters; tabs become spaces."""
     return _CONTROL.sub("", _ESCAPE.sub("", text)).expandtabs(4)
+
+
+def sentence(text: str) -> str:
+    """`text` as a sentence begins; the rest keeps its own capitals (units, names)."""
+    return text[:1].upper() + text[1:]
 
 
 def speedup(gain: float) -> float:
