@@ -313,12 +313,14 @@ class PgleReply:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Trace `steps` steps of `id`, each waited for, into `folder` (XProf/TensorBoard layout, a Perfetto file beside).
-    `python`: trace calls of Python functions too, which slows the host down."""
+    `python`: trace calls of Python functions too, which slows the host down. `nsight`: take no trace, but mark the
+    steps for Nsight Systems, under which the worker runs."""
 
     id: str = field(metadata=_HANDLE)
     steps: int
     folder: str
     python: bool = False
+    nsight: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,10 +350,11 @@ class TraceLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileReply:
-    """`xplane`: the trace file; `seconds`: wall time of the traced steps. `plain_s`: of one step without a trace, each
-    waited for, just before (the median). `perfetto`, `memory`: the trace for Perfetto and the device memory profile
-    (pprof), "" if there is none. `hlo`: the optimised HLO's files by module. `lines`: what of the trace says where time
-    goes: operations, copies, step marks, compiles and calls of jitted functions, Python functions where asked."""
+    """`xplane`: the trace file, "" if none was to be taken; `seconds`: wall time of the traced steps. `plain_s`: of one
+    step without a trace, each waited for, just before (the median). `perfetto`, `memory`: the trace for Perfetto and
+    the device memory profile (pprof), "" if there is none. `hlo`: the optimised HLO's files by module. `lines`: what of
+    the trace says where time goes: operations, copies, step marks, compiles and calls of jitted functions, Python
+    functions where asked."""
 
     xplane: str
     seconds: float

@@ -26,7 +26,7 @@ from tuner.protocol.messages import (
 
 __all__ = ["Launch", "Role", "Session", "SessionFactory"]
 
-Role = Literal["home", "search", "confirm", "seal", "probe"]
+Role = Literal["home", "search", "confirm", "seal", "probe", "profile"]
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +102,9 @@ class Session(Protocol):
         """Take and aggregate a PGLE profile of `variant`."""
         ...
 
-    def profile(self, handle: str, *, steps: int, folder: Path, python: bool = False) -> ProfileReply | Failure:
+    def profile(
+        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+    ) -> ProfileReply | Failure:
         """Trace `steps` steps of `handle`. The rest as in the message."""
         ...
 

@@ -222,7 +222,9 @@ class FakeSession:
         profile = json.dumps({"code": result.code, "percentile": percentile}).encode()
         return PgleReply(profile=base64.b64encode(profile).decode(), instructions=len(_LEAVES))
 
-    def profile(self, handle: str, *, steps: int, folder: Path, python: bool = False) -> ProfileReply | Failure:
+    def profile(
+        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+    ) -> ProfileReply | Failure:
         self._life.require()
         candidate = self._candidates.get(handle)
         if candidate is None:

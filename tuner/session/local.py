@@ -134,8 +134,10 @@ class LocalSession:
         request = Pgle(variant=variant, runs=runs, percentile=percentile)
         return self._connection.ask(PgleReply, request, limit_s=self._limits.pgle(runs))
 
-    def profile(self, handle: str, *, steps: int, folder: Path, python: bool = False) -> ProfileReply | Failure:
-        request = Profile(id=handle, steps=steps, folder=str(folder), python=python)
+    def profile(
+        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+    ) -> ProfileReply | Failure:
+        request = Profile(id=handle, steps=steps, folder=str(folder), python=python, nsight=nsight)
         return self._connection.ask(ProfileReply, request, limit_s=self._limits.profile(steps))
 
     def ceilings(self) -> CeilingsReply | Failure:

@@ -168,7 +168,9 @@ class ReplaySession:
         self._life.require()
         return _unrecorded("PGLE profiles are not in the event log", "pgle")
 
-    def profile(self, handle: str, *, steps: int, folder: Path, python: bool = False) -> ProfileReply | Failure:
+    def profile(
+        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+    ) -> ProfileReply | Failure:
         self._life.require()
         return _unrecorded("traces are not in the event log", "profile")
 
