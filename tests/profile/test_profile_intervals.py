@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +39,7 @@ def test_an_owner_that_is_active_twice_counts_once() -> None:
 @given(_INTERVALS)
 def test_unions_are_in_order_and_hold_the_same_moments(intervals: list[Interval]) -> None:
     merged = union(intervals)
-    assert all(a[1] < b[0] for a, b in zip(merged, merged[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(merged))
     assert _moments(merged) == _moments(intervals)
     assert length(intervals) == len(_moments(intervals))
 

@@ -20,6 +20,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     `self_ms`: the time that is its own where several run at once; `total_ms`: while it or what it runs was active.
     `share`: of the step. `flops`, `bytes`: None where they aren't known. `roof`: share of the roof that it reaches,
     `bound` by what. `op`: False for a kernel.
+    `kernel`: the name that the trace has for it, if that is another.
     """
 
     name: str
@@ -37,6 +38,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     roof: float | None = None
     bound: Bound = "unknown"
     op: bool = True
+    kernel: str = ""
 
 
 class ScopeRow(msgspec.Struct, frozen=True, kw_only=True):
