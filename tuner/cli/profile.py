@@ -94,7 +94,7 @@ def _settings(
 ) -> tuple[dict[str, str | None], dict[str, OptionValue]]:
     """Variables to change, and parameters of build() that belong to them."""
     if env_file is not None:
-        from tuner.handoff.dialects.text import parse_raw
+        from tuner.handoff.dialects import parse_raw
 
         try:
             text = env_file.read_text(encoding="utf-8")
