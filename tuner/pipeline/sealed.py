@@ -18,7 +18,7 @@ from tuner.measure import USUAL_TURNS, Estimate, confirm, pair_of, turns_within
 from tuner.pipeline.alternate import alternate, end_all, start_all
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
-from tuner.pipeline.costs import SEALED_PAIRS, pair_cost, process_cost
+from tuner.pipeline.costs import SEALED_PAIRS, pair_cost, process_cost, profiles_kept
 from tuner.pipeline.launches import launch
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Variant
@@ -102,9 +102,10 @@ def compare(run: Run, config: Config, cache: Path) -> Sealed:
 
 
 def _left_s(run: Run) -> float:
-    """Seconds that are left before the bundle must be proven and the report written."""
+    """Seconds that are left before the bundle must be proven, the sides profiled and the report written."""
     cost = process_cost(run.record("baseline", BaselineRecord))
-    return run.options.budget_s - run.budget.elapsed_s - (cost.start_s + cost.compile_s) - _REPORT_S
+    needed_s = cost.start_s + cost.compile_s + profiles_kept(run, cost) + _REPORT_S
+    return run.options.budget_s - run.budget.elapsed_s - needed_s
 
 
 def _rows(
