@@ -44,9 +44,9 @@ def command(
     duration: float | None,
     as_json: bool,
 ) -> int:
-    """Show where a step's time goes, what bounds it, and what to try.
+    """Show where a step's time goes, and why.
 
-    The traces stay in the store, for XProf, TensorBoard and Perfetto. --knob takes parameters of build().
+    Also what bounds it, and what to try. The traces stay in the store, for XProf, TensorBoard and Perfetto. --knob takes parameters of build().
     """
     settings = chosen(ctx)
     if (delay or duration) and not nsys:

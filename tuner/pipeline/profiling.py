@@ -24,11 +24,12 @@ from tuner.pipeline.tracing import profile_session, step_seconds, steps_to_trace
 from tuner.profile import StepProfile, nsight_compute, nsight_systems
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Loaded, OptionValue, Variant
+from tuner.report.profile import Profiling
 from tuner.session import Deadlines, Launch, LocalSession, Session, SessionFactory
 from tuner.session.package import worker_zip
 from tuner.store.disk import disk_error
 
-__all__ = ["ProfileOptions", "Profiling", "profile_workload"]
+__all__ = ["ProfileOptions", "profile_workload"]
 
 T = TypeVar("T")
 
@@ -54,17 +55,6 @@ class ProfileOptions(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None = None
     python: str = sys.executable
     platform: str | None = None
-
-
-class Profiling(msgspec.Struct, frozen=True, kw_only=True):
-    """`profile` None: Nsight Systems was asked for. `nsight`: its command, `kernel`: that of Nsight Compute for the
-    kernel that takes longest; () where there is none. `notices`: what is missing here, and why."""
-
-    profile: StepProfile | None
-    folder: Path
-    nsight: tuple[str, ...] = ()
-    kernel: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()
 
 
 def profile_workload(options: ProfileOptions, *, factory: SessionFactory | None = None) -> Profiling:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,10 +13,7 @@ from tuner.profile.types import OpRow, ScopeRow, StepProfile
 from tuner.report.layout import Page
 from tuner.report.where import profile_lines
 
-if TYPE_CHECKING:
-    from tuner.pipeline.profiling import Profiling
-
-__all__ = ["SCHEMA", "profile_document", "render_profile"]
+__all__ = ["SCHEMA", "Profiling", "profile_document", "render_profile"]
 
 SCHEMA = "tuner/profile/1"
 
@@ -24,6 +21,17 @@ _OPS = 20
 _SCOPES = 12
 _WIDE = 90  # below it the table has fewer columns
 _NAME = 24
+
+
+class Profiling(msgspec.Struct, frozen=True, kw_only=True):
+    """`profile` None: Nsight Systems was asked for. `nsight`: its command, `kernel`: that of Nsight Compute for the
+    kernel that takes longest; () where there is none. `notices`: what is missing here, and why."""
+
+    profile: StepProfile | None
+    folder: Path
+    nsight: tuple[str, ...] = ()
+    kernel: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -> str:
