@@ -46,7 +46,8 @@ def command(
 ) -> int:
     """Show where a step's time goes, and why.
 
-    Also what bounds it, and what to try. The traces stay in the store, for XProf, TensorBoard and Perfetto. --knob takes parameters of build().
+    Also what bounds it, and what to try. The traces stay in the store, for XProf, TensorBoard and Perfetto. --knob
+    takes parameters of build().
     """
     settings = chosen(ctx)
     if (delay or duration) and not nsys:
