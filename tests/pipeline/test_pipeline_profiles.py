@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tuner.knobs.config import DEFAULT
+from tuner.errors import UsageError
+from tuner.knobs.config import DEFAULT, Config
 from tuner.pipeline.profiling import ProfileOptions, profile_workload
 from tuner.pipeline.run import Outcome
 from tuner.profile import StepProfile
@@ -18,7 +19,7 @@ from tuner.protocol.messages import ProfileReply
 from tuner.session import FakeMachine
 from tuner.session.fake import FakeSession
 from tuner.store.ceilings import ceiling_of
-from tuner.store.events import Profiled, RoundTimed, SessionStarted
+from tuner.store.events import Profiled, RoundTimed, SessionStarted, TrialFinished
 
 GOOD = ("xla_good", "true")
 
@@ -106,6 +107,33 @@ def test_an_interrupted_run_does_not_profile_a_side_again(
     outcome = tune(made)
     assert profiled(outcome).keys() == {True, False}
     assert calls.count("profile-winner") == 2
+
+
+def many_sessions(path: Path) -> str:
+    """A space of many knobs that take a process each, the good one last."""
+    knob = (
+        '[[knob]]\nname = "{0}"\ncarrier = "env"\ntype = "string"\nvalues = ["unset", "1"]\nlane = "environment"\n'
+        'acts_on = "runtime"\ngroup = "{1}"\nwhy = "made up"\nsource = "test"\n'
+    )
+    names = [knob.format(f"FAKE_{n}", "many") for n in range(12)] + [knob.format("FAKE_GOOD", "launch")]
+    path.write_text("version = 1\n" + "".join(names))
+    return str(path)
+
+
+@pytest.mark.parametrize("first", [(), ("launch",)])
+def test_a_group_that_a_profile_names_is_reached_where_the_budget_has_no_room_for_all(
+    first: tuple[str, ...], tune_on: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    made = FakeMachine(effects={("FAKE_GOOD", "1"): -0.2})
+    outcome = tune_on(made, spaces=(many_sessions(tmp_path / "many.toml"),), first=first, budget_s=150.0)
+    tried = [e.config for e in outcome.events if isinstance(e, TrialFinished) and e.stage == "screen"]
+    good = Config.of({"FAKE_GOOD": "1"})
+    assert (tried.index(good) if good in tried else None) == (0 if first else None)
+
+
+def test_an_unknown_group_is_refused(tune_on: Callable[..., Outcome], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no knob is of the group 'lunch'"):
+        tune_on(FakeMachine(), spaces=(many_sessions(tmp_path / "many.toml"),), first=("lunch",))
 
 
 def options(tmp_path: Path, **changes: object) -> ProfileOptions:

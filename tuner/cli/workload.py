@@ -61,6 +61,7 @@ def run_options(
         min_gain=settings["min-gain"].value,
         objective=settings["objective"].value,
         max_memory=settings["max-memory"].value,
+        first=settings["first"].value,
         hold=settings["knob"].value,
         platform=settings["platform"].value,
         allow=frozenset(settings["allow"].value),
