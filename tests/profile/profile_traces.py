@@ -78,9 +78,10 @@ def gpu_reply(
     labels: Mapping[str, TraceLabel] | None = None,
     host: Sequence[tuple[str, float, float]] = (),
     python: Sequence[tuple[str, float, float]] = (),
+    cpu: bool = False,
 ) -> ProfileReply:
-    """`work`: (kernel, start, duration, stream) in us within a step, the same in each. `host`, `python`: likewise, on
-    the host's threads."""
+    """`work`: (kernel, start, duration, stream) in us within a step, the same in each; with `cpu` the streams are
+    threads. `host`, `python`: likewise, on the host's threads."""
     known = labels or {}
     table: dict[TraceLabel, int] = {}
     lines: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
@@ -98,7 +99,8 @@ def gpu_reply(
             add("/host:CPU", "python", TraceLabel(name=name), begin + start, lasts)
         for name, start, lasts, stream in work:
             label = known.get(name, TraceLabel(name=name))
-            add("/device:GPU:0", f"Stream #{stream}(Kernel)", label, begin + start, lasts)
+            plane, line = ("/host:CPU", "tf_XLAEigen/") if cpu else ("/device:GPU:0", "Stream #")
+            add(plane, f"{line}{stream}", label, begin + start, lasts)
     return ProfileReply(
         xplane="x.xplane.pb",
         seconds=steps * step_us / 1e6,

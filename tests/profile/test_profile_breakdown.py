@@ -110,11 +110,29 @@ def test_a_kernel_more_in_one_trace_does_not_shift_the_others() -> None:
 def test_a_loop_on_a_cpu_has_what_it_runs_as_its_total() -> None:
     label = {"while": TraceLabel(name="while.2", op="while.2", module="jit_train")}
     label["dot"] = TraceLabel(name="cublas-gemm.3", op="cublas-gemm.3", module="jit_train")
-    reply = gpu_reply([("while", 0, 90, 1), ("dot", 10, 30, 1), ("dot", 50, 30, 2)], labels=label)
+    reply = gpu_reply([("while", 0, 90, 1), ("dot", 10, 30, 1), ("dot", 50, 30, 2)], labels=label, cpu=True)
     found = broken_down(reply)
     loop = next(row for row in found.ops if row.name == "while.2")
     assert (loop.self_ms, loop.total_ms) == pytest.approx((0.03, 0.09))
     assert next(row for row in found.ops if row.name == "cublas-gemm.3").calls == 2
+
+
+def test_a_whole_graph_owns_only_what_its_kernels_leave_and_gives_them_no_name() -> None:
+    """The launch of a graph may name its kernels after the call that it is in the program."""
+    text = GPU_HLO.replace("%while.2 = ", "%call.7 = ").replace(
+        "while(%init.1), condition=%cond, body=%body", "call(%init.1), to_apply=%body"
+    )
+    modules = {"jit_train": read_module(text)}
+    labels = {
+        "CudaGraphExec:3": TraceLabel(name="CudaGraphExec:3", graph=True),
+        GEMM: TraceLabel(name=GEMM, op="call.7", module="jit_train", graph=True),
+    }
+    reply = gpu_reply([("CudaGraphExec:3", 0, 90, 7), (GEMM, 10, 30, 7), (GEMM, 50, 30, 7)], labels=labels)
+    line = timeline(reply.labels, reply.lines, modules)
+    assert coverage(line) == 0.0
+    found = break_down(line, modules, plain_s=1e-4)
+    assert found.parts == pytest.approx({"matrix multiply": 0.06, "loop control": 0.03, HOST_GAPS: 0.01})
+    assert found.kernels == 2
 
 
 def test_a_trace_without_work_is_the_hosts() -> None:

@@ -40,9 +40,14 @@ def nsight_compute(command: Sequence[str], kernel: str, *, output: Path) -> tupl
         "ncu",
         "--set=full",
         "--target-processes=all",
-        f"--kernel-name=regex:^{re.escape(kernel.split('(')[0].split('<')[0].split(' ')[-1])}",
+        f"--kernel-name=regex:^{re.escape(_base(kernel))}",
         "--launch-skip=3",
         "--launch-count=3",
         f"--export={output}",
         *command,
     )
+
+
+def _base(kernel: str) -> str:
+    """The function's name as Nsight Compute matches it: without result, namespaces, template arguments, parameters."""
+    return kernel.split("(")[0].split("<")[0].split(" ")[-1].rsplit("::", 1)[-1]

@@ -16,6 +16,7 @@ __all__ = ["Event", "Timeline", "timeline"]
 _STEP = "tune_step"
 _DEVICE = "/device:"
 _HOST_DEVICE = "cpu"
+_GRAPH = "CudaGraph"  # a whole graph, beside the kernels in it or in place of them
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +55,7 @@ def timeline(labels: Sequence[TraceLabel], lines: Sequence[TraceLine], modules: 
     """The trace as events. Where devices have planes of their own, what they did is there; on a CPU it is operations
     that the host's threads ran. `modules`: by name; a trace may hold other modules too."""
     on_device = any(line.plane.startswith(_DEVICE) for line in lines)
-    known = _Kinds(labels, modules)
+    known = _Kinds(labels, modules, kernels=on_device)
     steps: list[Interval] = []
     devices: dict[str, list[Event]] = {}
     host: list[Event] = []
@@ -82,10 +83,12 @@ def timeline(labels: Sequence[TraceLabel], lines: Sequence[TraceLine], modules: 
 
 
 class _Kinds:
-    """What each label's events are: worked out once."""
+    """What each label's events are: worked out once. `kernels`: they are of a device, where nothing but a whole graph
+    contains others; else they are operations, and a loop contains what it runs."""
 
-    def __init__(self, labels: Sequence[TraceLabel], modules: Mapping[str, Module]) -> None:
+    def __init__(self, labels: Sequence[TraceLabel], modules: Mapping[str, Module], *, kernels: bool) -> None:
         self._labels = labels
+        self._of_device = kernels
         self._modules = modules
         self._made: dict[int, Event] = {}
         self._kernels = {
@@ -102,6 +105,8 @@ class _Kinds:
         return self._made[number]
 
     def _make(self, label: TraceLabel) -> Event:
+        if label.name.startswith(_GRAPH):
+            return Event(name=label.name, start=0.0, end=0.0, category="loop control", control=True, graph=True)
         found = self._find(label)
         base = Event(
             name=label.name,
@@ -116,6 +121,10 @@ class _Kinds:
         if found is None:
             return msgspec.structs.replace(base, op=label.op)
         module, instruction = found
+        if self._of_device and is_control(instruction.opcode):
+            # A graph's launch gives its own name to every kernel in it; a loop's, to the test whether it goes on.
+            known = msgspec.structs.replace(base, scope=instruction.op_name or base.scope, source=instruction.source)
+            return base if label.graph else msgspec.structs.replace(known, op=instruction.name, module=module.name)
         copies = base.category in ("copy host to device", "copy device to host", "copy on device")
         return msgspec.structs.replace(
             base,

@@ -17,6 +17,7 @@ __all__ = ["finding_text", "profile_blocks", "profile_lines", "roof_text", "wher
 
 _OPS = 25
 _SCOPES = 25
+_NAME = 40
 _NO_SETTING = ("callback", "transfer", "recompiles", "constants", "float32", "tiny")
 
 
@@ -101,9 +102,8 @@ def _details(name: str, profile: StepProfile) -> list[Block]:
     blocks: list[Block] = []
     if breakdown.ops:
         rows = tuple(_row(row) for row in breakdown.ops[:_OPS])
-        head = ("operation", "kind", "calls", "self, ms", "total, ms", "share", "FLOP", "bytes", "of roof", "where")
-        caption = f"Operations of a step, {name}"
-        table = Table(caption=caption, head=head, rows=rows, align="<<>>>>>>><")
+        head = ("operation", "share", "ms, self / total", "what it is")
+        table = Table(caption=f"Operations of a step, {name}", head=head, rows=rows, align="<>><")
         blocks.append(Fold(summary=f"Operations, {name}", blocks=(table,)))
     if breakdown.scopes:
         scopes = tuple(
@@ -121,19 +121,19 @@ def _details(name: str, profile: StepProfile) -> list[Block]:
 
 
 def _row(row: OpRow) -> tuple[Cell, ...]:
-    where = f"{Path(row.source).name}" if row.source else ""
-    return (
-        Code(row.name if len(row.name) <= 60 else f"{row.name[:59]}…"),
-        row.category,
-        f"{row.calls:.3g}",
-        f"{row.self_ms:.4g}",
-        f"{row.total_ms:.4g}",
-        f"{100 * row.share:.1f} %",
-        "" if row.flops is None else _si(row.flops).strip(),
-        "" if row.bytes is None else _si(row.bytes).strip(),
-        "" if row.roof is None else f"{100 * row.roof:.0f} % ({row.bound})",
-        "; ".join(filter(None, (row.scope, where))),
-    )
+    name = Code(row.name if len(row.name) <= _NAME else f"{row.name[: _NAME - 1]}…")
+    return name, f"{100 * row.share:.1f} %", f"{row.self_ms:.3g} / {row.total_ms:.3g}", _about(row)
+
+
+def _about(row: OpRow) -> str:
+    """Everything else that is known of an operation."""
+    told = [row.category, f"{row.calls:.3g} {'call' if row.calls == 1 else 'calls'}"]
+    told += [f"{_si(row.flops)}FLOP"] if row.flops else []
+    told += [f"{_si(row.bytes)}B"] if row.bytes else []
+    told += [f"{100 * row.roof:.0f} % of the roof ({row.bound})"] if row.roof is not None else []
+    told += [f"{row.registers} registers"] if row.registers is not None else []
+    told += [f"occupancy {100 * row.occupancy:.0f} %"] if row.occupancy is not None else []
+    return ", ".join([*told, *filter(None, (row.scope, Path(row.source).name if row.source else ""))])
 
 
 def finding_text(finding: Finding) -> str:

@@ -16,18 +16,10 @@ STEP = "tune_step"
 """Marks each step in a trace."""
 
 _DEVICE = "/device:"
-# Lines that a device's plane has beside its streams: sums of what the streams hold, and the profiler's own cost.
-_DERIVED = (
-    "Steps",
-    "XLA Modules",
-    "XLA Ops",
-    "XLA TraceMe",
-    "Async XLA Ops",
-    "Framework Name Scope",
-    "Framework Ops",
-    "Source code",
-    "CUPTI overhead",
-)
+# A device's plane has other lines too: sums of what its streams hold, counters, the profiler's own cost.
+_STREAM = "Stream #"
+# What a stream has beside work: the allocator's doings.
+_NO_WORK = ("memalloc_details", "MemFree_details", "MemoryResidency_details")
 _DETAILS = ("kernel_details", "memcpy_details", "Memset_details", "memset_details")
 _GRAPHS = ("cuda_graph_id", "cuda_graph_exec_id")
 # Of the host: calls of jitted functions, compiles, launches of graphs, copies between host and device.
@@ -44,7 +36,7 @@ def read_trace(path: Path, *, python: bool) -> tuple[tuple[TraceLabel, ...], tup
         for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
             device = plane.name.startswith(_DEVICE)
             for line in plane.lines:
-                if device and line.name.startswith(_DERIVED):
+                if device and not line.name.startswith(_STREAM):
                     continue
                 numbers: list[int] = []
                 starts: list[float] = []
@@ -79,6 +71,8 @@ def _label(event: Any, *, device: bool, python: bool) -> TraceLabel | None:
     if name == STEP or name.startswith(_PYTHON):
         return TraceLabel(name=name)
     stats = {key: value for key, value in event.stats if key is not None}
+    if device and any(key in stats for key in _NO_WORK):
+        return None
     if not device and "hlo_op" not in stats:
         return TraceLabel(name=name) if name.startswith(_HOST) else None
     return TraceLabel(
