@@ -89,7 +89,14 @@ def test_the_command_that_repeats_it_means_the_same(asked: list[RunOptions], mon
     from tuner.cli.main import main
 
     monkeypatch.delenv("TUNER_STORE", raising=False)
-    options = {"budget": 90, "knob": {"xla_a": "b c"}, "max_memory": 0.5, "space": ["cpu", "x.toml"], "seed": 3}
+    options = {
+        "budget": 90,
+        "knob": {"xla_a": "b c"},
+        "max_memory": 0.5,
+        "first": ["gemm", "launch"],
+        "space": ["cpu", "x.toml"],
+        "seed": 3,
+    }
     with pytest.raises(UsageError, match="enough"):
         tuner.tune("some where/w.py", argv=["--size", "3"], **options)  # type: ignore[arg-type]
     command = asked[0].command
@@ -107,6 +114,7 @@ def test_the_command_that_repeats_it_means_the_same(asked: list[RunOptions], mon
         "objective",
         "store",
         "max_memory",
+        "first",
     ):
         assert getattr(ours, name) == getattr(theirs, name), name
 

@@ -27,6 +27,7 @@ def test_without_sources_the_defaults_hold(tmp_path: Path) -> None:
         "min-gain": 0.005,
         "objective": "mean",
         "max-memory": None,
+        "first": (),
         "knob": {},
         "platform": None,
         "allow": (),

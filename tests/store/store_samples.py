@@ -15,6 +15,7 @@ from tuner.knobs.config import DEFAULT, Config
 from tuner.knobs.knob import Knob
 from tuner.machine.environment import Environment
 from tuner.measure.types import Estimate, Verdict
+from tuner.profile.types import Breakdown, Finding, OpRow, Roofline, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Block, Compiled, LeafStats, Loaded, NumericsReply
 from tuner.store import events as ev
@@ -165,6 +166,28 @@ def loaded() -> Loaded:
     )
 
 
+def profiled() -> StepProfile:
+    row = OpRow(name="dot.1", category="matrix multiply", calls=2.0, self_ms=9.0, total_ms=9.0, share=0.72)
+    breakdown = Breakdown(
+        platform="cpu",
+        steps=3,
+        devices=1,
+        step_ms=12.5,
+        plain_ms=12.4,
+        parts={"matrix multiply": 9.0, "host gaps": 3.5},
+        busy_ms=9.0,
+        ops=(row,),
+    )
+    return StepProfile(
+        breakdown=breakdown,
+        roofline=Roofline(flops=1e9, bytes=1e6),
+        bound="compute",
+        evidence="72 % in products",
+        findings=(Finding(kind="tiny", text="too little work", where="step.py:7"),),
+        files={"trace": "profiles/default/as-run/plugins/x.xplane.pb"},
+    )
+
+
 def whole_run() -> list[ev.AnyEvent]:
     """One event of every kind, with awkward values."""
     compiled = Compiled(
@@ -201,6 +224,8 @@ def whole_run() -> list[ev.AnyEvent]:
         ),
         ev.PreciseReference(session="home", control=None, failure=CRASH),
         ev.EffectHidden(session="home", config=FAST),
+        ev.Profiled(session="home", config=FAST, profile=None, failure=CRASH),
+        ev.Profiled(session="home", config=DEFAULT, profile=profiled()),
         ev.Notice(text="a line\nand “another”"),
         ev.Interruption(stage="search"),
         confirmed(),

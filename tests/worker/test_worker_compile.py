@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from worker_driver import Worker
@@ -272,6 +273,18 @@ def test_a_trace_is_written_and_a_pgle_profile_of_a_cpu_is_empty(worker: Worker,
     assert isinstance(reply, ProfileReply)
     assert reply.xplane.endswith(".xplane.pb")
     assert reply.seconds > 0
+    assert reply.plain_s > 0
+    assert all(Path(path).stat().st_size > 0 for path in (reply.perfetto, reply.memory, *reply.hlo.values()))
+    marks = [n for line in reply.lines for n in line.labels if reply.labels[n].name == "tune_step"]
+    assert len(marks) == 2
+    assert {label.module for label in reply.labels if label.op} == {*reply.hlo}
+    assert not any(label.name.startswith(("$", "end: ")) for label in reply.labels)
+    second = worker.ask(Profile(id="control", steps=1, folder=str(worker.folder / "second"), python=True))
+    assert isinstance(second, ProfileReply)
+    assert any(label.name.startswith("$") for label in second.labels)
+    marked = worker.ask(Profile(id="control", steps=1, folder=str(worker.folder / "third"), nsight=True))
+    assert isinstance(marked, Failure)
+    assert "there is none" in marked.message
     assert worker.ask(Pgle(variant=Variant(id="x"), runs=2)) == PgleReply(profile="", instructions=0)
     before = compiles(worker)
     worker.round("control")

@@ -29,6 +29,7 @@ _COMMANDS = {
     "exec": "Become COMMAND, under the best settings that are known.",
     "export": "Write the settings of a result for the program's starter.",
     "knobs": "List the knobs, which of them apply here, and why.",
+    "profile": "Show where a step's time goes, and why.",
     "report": "Write a run's report again, as HTML and Markdown.",
     "run": "Tune WORKLOAD and prove the gain.",
     "show": "Show one TRIAL of a run by its number, or all that failed.",

@@ -26,6 +26,7 @@ RUN_SETTINGS = (
     "min-gain",
     "objective",
     "max-memory",
+    "first",
     "knob",
     "platform",
     "allow",

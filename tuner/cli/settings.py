@@ -94,6 +94,14 @@ _ALL = (
         help="Most device memory a step may need: 70GiB or 90%.",
     ),
     Setting(
+        name="first",
+        type=TEXT,
+        many=True,
+        metavar="GROUP",
+        unset="the space's order",
+        help="Screen this group of knobs first; tune profile names those that fit. Repeatable.",
+    ),
+    Setting(
         name="knob",
         type=ASSIGNMENT,
         many=True,

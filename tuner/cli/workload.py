@@ -16,7 +16,7 @@ from tuner.errors import UsageError
 if TYPE_CHECKING:
     from tuner.pipeline.options import RunOptions
 
-__all__ = ["WorkloadCommand", "run_options"]
+__all__ = ["WorkloadCommand", "arguments_of", "run_options"]
 
 _ARGV = "tuner.argv"
 
@@ -40,6 +40,12 @@ class WorkloadCommand(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENT...]"]
 
 
+def arguments_of(ctx: click.Context) -> tuple[str, ...]:
+    """What stands after ``--``."""
+    words: tuple[str, ...] = ctx.meta[_ARGV]
+    return words
+
+
 def run_options(
     ctx: click.Context, workload: Path, settings: Mapping[str, Chosen], *, fresh: bool = False
 ) -> RunOptions:
@@ -48,13 +54,14 @@ def run_options(
 
     return RunOptions(
         workload=workload,
-        argv=ctx.meta[_ARGV],
+        argv=arguments_of(ctx),
         spaces=settings["space"].value,
         budget_s=settings["budget"].value,
         trials=settings["trials"].value,
         min_gain=settings["min-gain"].value,
         objective=settings["objective"].value,
         max_memory=settings["max-memory"].value,
+        first=settings["first"].value,
         hold=settings["knob"].value,
         platform=settings["platform"].value,
         allow=frozenset(settings["allow"].value),

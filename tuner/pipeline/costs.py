@@ -11,7 +11,15 @@ from tuner.pipeline.alternate import WARM_UP
 from tuner.pipeline.context import Run
 from tuner.store.records import BaselineRecord
 
-__all__ = ["SEALED_PAIRS", "ProcessCost", "pair_cost", "process_cost", "seal_seconds"]
+__all__ = [
+    "SEALED_PAIRS",
+    "ProcessCost",
+    "pair_cost",
+    "process_cost",
+    "profile_seconds",
+    "profiles_kept",
+    "seal_seconds",
+]
 
 SEALED_PAIRS = (3, 6)
 """Pairs that the sealed executable is compared with the default in: at least so many, at most so many."""
@@ -21,6 +29,11 @@ _SEAL_PROCESSES = 2
 _REPORT_S = 2.0
 # Time for comparing the sealed executable is kept only where that takes no more than this share of the budget.
 _SEALED_SHARE = 0.1
+# The same for profiles. Besides processes a profile takes a few seconds: ceilings, and writing and reading two traces.
+_PROFILE_SHARE = 0.1
+_TRACES_S = 6.0
+_TRACED_BLOCKS = 4
+_SIDES = 2
 
 
 class ProcessCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +64,19 @@ def pair_cost(run: Run, processes: int, cost: ProcessCost, *, compiling: int | N
 
 def seal_seconds(run: Run, cost: ProcessCost) -> float:
     """What is left to do after the confirmation: fill the cache, prove it, compare it with the default where the budget
-    is large enough for that, report."""
+    is large enough for that, profile both where that is a small share, report."""
     compared_s = SEALED_PAIRS[0] * pair_cost(run, 2, cost, compiling=1).seconds(USUAL_TURNS)
     kept_s = compared_s if compared_s <= _SEALED_SHARE * run.options.budget_s else 0.0
-    return _SEAL_PROCESSES * (cost.start_s + cost.compile_s) + kept_s + _REPORT_S
+    return _SEAL_PROCESSES * (cost.start_s + cost.compile_s) + kept_s + profiles_kept(run, cost) + _REPORT_S
+
+
+def profiles_kept(run: Run, cost: ProcessCost) -> float:
+    """Seconds kept for the profiles of default and winner: none where they would take too much of the budget."""
+    needed_s = _SIDES * profile_seconds(run, cost)
+    return needed_s if needed_s <= _PROFILE_SHARE * run.options.budget_s else 0.0
+
+
+def profile_seconds(run: Run, cost: ProcessCost) -> float:
+    """One side's profile: a process, on a GPU another compile without command buffers, and the traces."""
+    compiles = 1 if run.loaded.platform == "cpu" else 2
+    return cost.start_s + compiles * cost.compile_s + _TRACES_S + _TRACED_BLOCKS * cost.block_s

@@ -62,6 +62,7 @@ def opened(
         host = read_host()
         space = load_spaces(options.spaces or default_spaces(_platform(options, devices)))
         held, workload_knobs = _hold(options, file, space)
+        _check_groups(options.first, space)
         store = open_store(options.store)
         identity = run_identity(
             options.workload,
@@ -133,6 +134,16 @@ def _check(options: RunOptions) -> None:
         )
 
 
+def _check_groups(first: tuple[str, ...], space: SearchSpace) -> None:
+    """`--first` names groups that the space has."""
+    known = dict.fromkeys(k.group for k in space.knobs if k.group)
+    for group in first:
+        if group not in known:
+            raise UsageError(
+                f"no knob is of the group {group!r}", where="--first", next=f"the groups are {', '.join(known)}"
+            )
+
+
 def _platform(options: RunOptions, devices: tuple[Device, ...]) -> str:
     """The platform whose spaces are the default: what was asked for, else gpu where there is one."""
     return options.platform or ("gpu" if devices else "cpu")
@@ -152,6 +163,7 @@ def _meaning(options: RunOptions) -> dict[str, str]:
         "seed": str(options.seed),
         "objective": options.objective,
         "max_memory": "" if options.max_memory is None else repr(options.max_memory),
+        **({"first": " ".join(options.first)} if options.first else {}),
     }
 
 

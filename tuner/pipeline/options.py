@@ -21,7 +21,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     settings that change results. `override`: inherited variables that knobs may change all the same. `store`: a
     folder or a database URL. `seed` orders rounds and seeds the sampler. `objective`: what is made small, see
     `tuner.measure.objective`. `max_memory`: most that a step may need at its peak, in bytes if it is an int, else as a
-    share of the device's memory; None: no limit.
+    share of the device's memory; None: no limit. `first`: groups of knobs that are screened before all others.
     """
 
     workload: Path
@@ -41,4 +41,5 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     objective: ObjectiveName = "mean"
     max_memory: int | float | None = None
+    first: tuple[str, ...] = ()
     command: tuple[str, ...] = ()

@@ -23,8 +23,9 @@ _CHUNK = 12
 
 
 def run_screen(run: Run, benches: Benches) -> ScreenRecord:
-    """Measure each live knob's values alone: first those of the option lane, together, then a session a value."""
-    knobs = run.live
+    """Measure each live knob's values alone: first those of the option lane, together, then a session a value. Within
+    each, groups that the user puts first come first: what the budget has no room for is the rest."""
+    knobs = _in_order(run.live, run.options.first)
     share = run.budget.share_s("screen")
     # What was never timed alone is worth more than combinations of what was: it may take the search's share as well.
     spare = run.budget.share_s("screen", "search") - share
@@ -60,6 +61,12 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
             for name in dict.fromkeys(n for c in postponed for n in c.names)
         ]
     return ScreenRecord(flips=tuple(measured(run, trials)), live=live, left=tuple(left))
+
+
+def _in_order(knobs: Mapping[str, Knob], first: Sequence[str]) -> dict[str, Knob]:
+    """Knobs of the groups `first` in that order, then the others as they stand."""
+    ranks = {group: rank for rank, group in enumerate(first)}
+    return dict(sorted(knobs.items(), key=lambda item: ranks.get(item[1].group, len(ranks))))
 
 
 def _flips(knob: Knob) -> list[Config]:

@@ -1,4 +1,4 @@
-"""Stage 8, seal: build the bundle, and prove that a fresh process loads it without compiling the step again."""
+"""Stage 8, seal: build the bundle, prove that a fresh process loads it without compiling the step again, profile."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tuner.measure import Verdict
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.launches import emitted, launch
+from tuner.pipeline.profiles import profile_sides
 from tuner.pipeline.sealed import DRAWS, Sealed, best_draw, compare, draws_differ
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Arm, Block, Variant
@@ -38,7 +39,7 @@ class _FirstStep(msgspec.Struct, frozen=True):
 
 def run_seal(run: Run, benches: Benches) -> SealRecord:
     """Fill a cache in a fresh process, measure what is in it by itself, write the bundle, then load that in another
-    process and count its hits.
+    process and count its hits; then profile default and winner.
 
     Trouble with the cache costs the cache, not the result: the bundle is then written without it, with a notice.
     """
@@ -77,6 +78,7 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
     for folder in caches:
         shutil.rmtree(folder, ignore_errors=True)
     _lay_out(run, bundle)
+    profile_sides(run, chosen, cache=bundle.cache)
     for text in notices:
         run.notice(text)
     return SealRecord(

@@ -18,7 +18,7 @@ from tuner.measure import USUAL_TURNS, Estimate, confirm, pair_of, turns_within
 from tuner.pipeline.alternate import alternate, end_all, start_all
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
-from tuner.pipeline.costs import SEALED_PAIRS, pair_cost, process_cost
+from tuner.pipeline.costs import SEALED_PAIRS, pair_cost, process_cost, profiles_kept
 from tuner.pipeline.launches import launch
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Variant
@@ -78,9 +78,11 @@ def compare(run: Run, config: Config, cache: Path) -> Sealed:
     """The gain of the executable in `cache`, loaded by fresh processes that alternate with a fresh default.
 
     The number of pairs is settled before the first, by the time that is left; the interval is Student's t over pairs.
+    The fewest pairs go before the profiles, more of them don't.
     """
     cost = pair_cost(run, 2, process_cost(run.record("baseline", BaselineRecord)), compiling=1)
-    left_s = _left_s(run)
+    least_s = SEALED_PAIRS[0] * cost.seconds(USUAL_TURNS)
+    left_s = _left_s(run, profiles=_left_s(run, profiles=True) >= least_s)
     pairs = max(SEALED_PAIRS[0], min(SEALED_PAIRS[1], int(left_s / cost.seconds(USUAL_TURNS))))
     turns = turns_within(USUAL_TURNS, cost.turns_in(left_s / pairs))
     if (need_s := pairs * cost.seconds(turns)) > left_s:
@@ -101,10 +103,11 @@ def compare(run: Run, config: Config, cache: Path) -> Sealed:
     return Sealed(estimate=found, ms=1e3 * median(times), pairs=pairs)
 
 
-def _left_s(run: Run) -> float:
-    """Seconds that are left before the bundle must be proven and the report written."""
+def _left_s(run: Run, *, profiles: bool = True) -> float:
+    """Seconds that are left before the bundle must be proven, the sides profiled (if so) and the report written."""
     cost = process_cost(run.record("baseline", BaselineRecord))
-    return run.options.budget_s - run.budget.elapsed_s - (cost.start_s + cost.compile_s) - _REPORT_S
+    needed_s = cost.start_s + cost.compile_s + (profiles_kept(run, cost) if profiles else 0.0) + _REPORT_S
+    return run.options.budget_s - run.budget.elapsed_s - needed_s
 
 
 def _rows(

@@ -25,6 +25,7 @@ OPS: Mapping[str, tuple[type[Any], type[Any]]] = {
     "numerics": (messages.Numerics, messages.NumericsReply),
     "pgle": (messages.Pgle, messages.PgleReply),
     "profile": (messages.Profile, messages.ProfileReply),
+    "ceilings": (messages.Ceilings, messages.CeilingsReply),
     "release": (messages.Release, messages.Released),
     "close": (messages.Close, messages.Closed),
 }

@@ -16,6 +16,8 @@ __all__ = [
     "PROTOCOL",
     "Arm",
     "Block",
+    "Ceilings",
+    "CeilingsReply",
     "Close",
     "Closed",
     "Compile",
@@ -38,6 +40,8 @@ __all__ = [
     "Released",
     "Round",
     "RoundReply",
+    "TraceLabel",
+    "TraceLine",
     "Variant",
 ]
 
@@ -308,19 +312,72 @@ class PgleReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Trace `steps` steps of `id` into `folder` (XProf/TensorBoard layout)."""
+    """Trace `steps` steps of `id`, each waited for, into `folder` (XProf/TensorBoard layout, a Perfetto file beside).
+    `python`: trace calls of Python functions too, which slows the host down. `nsight`: take no trace, but mark the
+    steps for Nsight Systems, under which the worker runs."""
 
     id: str = field(metadata=_HANDLE)
     steps: int
     folder: str
+    python: bool = False
+    nsight: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLabel:
+    """What events of one kind share. `op`, `module`, `scope`: as the trace has them. `details`: a kernel's launch or a
+    copy's kind and size, as text. `graph`: it ran inside a CUDA graph."""
+
+    name: str
+    op: str = ""
+    module: str = ""
+    scope: str = ""
+    details: str = ""
+    graph: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLine:
+    """Events of one stream of a device or one thread of the host, each a number of `ProfileReply.labels` with its start
+    and duration in ns; starts count from the trace's earliest event."""
+
+    plane: str
+    name: str
+    labels: tuple[int, ...]
+    starts_ns: tuple[int, ...]
+    durations_ns: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileReply:
-    """`xplane`: the trace file; `seconds`: wall time of the traced steps."""
+    """`xplane`: the trace file, "" if none was to be taken; `seconds`: wall time of the traced steps. `plain_s`: of one
+    step without a trace, each waited for, just before (the median). `perfetto`, `memory`: the trace for Perfetto and
+    the device memory profile (pprof), "" if there is none. `hlo`: the optimised HLO's files by module. `lines`: what of
+    the trace says where time goes: operations, copies, step marks, compiles and calls of jitted functions, Python
+    functions where asked."""
 
     xplane: str
     seconds: float
+    plain_s: float = 0.0
+    perfetto: str = ""
+    memory: str = ""
+    hlo: dict[str, str] = field(default_factory=dict)
+    labels: tuple[TraceLabel, ...] = ()
+    lines: tuple[TraceLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """Measure what this device can do at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingsReply:
+    """`flops_per_s`: of large matrix products by element type, one device; types that it can't multiply are left out;
+    "vector": of arithmetic outside products, in float32. `bytes_per_s`: reads and writes of a large copy."""
+
+    flops_per_s: dict[str, float]
+    bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

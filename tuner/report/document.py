@@ -11,6 +11,7 @@ import msgspec
 
 from tuner.knobs.config import DEFAULT
 from tuner.measure.types import Estimate, Verdict
+from tuner.profile.types import StepProfile
 from tuner.report.headline import headline, next_step
 from tuner.report.noise import levels
 from tuner.report.view import RunView
@@ -173,6 +174,15 @@ class NextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     purpose: str
 
 
+class ProfilePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a step's time goes under `settings` ({}: the default). `profile`: as `tuner.profile.types` has it, null if
+    it could not be had; `failure` is the class then."""
+
+    settings: dict[str, str]
+    profile: StepProfile | None
+    failure: str | None
+
+
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run. Times are seconds unless the name says ms; gains are speed-ups (1.05: 5 % faster) with [low, high].
 
@@ -185,7 +195,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     by itself. `resolution`: the smallest gain that the budget could resolve by the plan, as a fraction; `resolved`:
     the one that the pairs could. `sealed`: the other claim, null without a bundle that holds a gain. `stages`: name →
     seconds, for stages that ended. `emitted`: the environment that the bundle sets. A number that could not be computed
-    is null.
+    is null. `profiles`: of the default and of the winner, as far as there was time.
     """
 
     schema: Literal["tuner/run/1"] = SCHEMA
@@ -226,6 +236,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     notices: list[str]
     files: dict[str, str | None]
     next: NextPart
+    profiles: list[ProfilePart] = []
 
 
 def document(view: RunView, files: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -288,6 +299,12 @@ def document(view: RunView, files: Mapping[str, str] | None = None) -> dict[str,
         notices=list(view.notices),
         files={**dict.fromkeys(FILES), **known},
         next=NextPart(command=step.command or None, purpose=step.purpose),
+        profiles=[
+            ProfilePart(
+                settings=p.config.as_dict(), profile=p.profile, failure=p.failure.kind.value if p.failure else None
+            )
+            for p in view.profiles
+        ],
     )
     return plain(value)
 

@@ -19,6 +19,7 @@ from tuner.report.others import checked, said
 from tuner.report.provenance import provenance_section
 from tuner.report.samples import pair_samples
 from tuner.report.view import RunView
+from tuner.report.where import where_section
 from tuner.report.wording import change, clean, count, percent, ratio, reason, sentence, setting, settings
 from tuner.store.events import AnyEvent
 from tuner.store.records import Finalist
@@ -67,6 +68,7 @@ def run_paper(
             Section(name="sure", title="How sure that is", blocks=tuple(_how_sure(view))),
             Section(name="settings", title="Settings kept", blocks=tuple(_settings(view))),
             Section(name="times", title="Step times", blocks=tuple(_times(view, events))),
+            where_section(view),
             search_section(view, events),
             knobs_section(view),
             machine_section(view, events),

@@ -14,6 +14,7 @@ from tuner.report.noise import claims, draws, noise, resolved
 from tuner.report.others import checked, said
 from tuner.report.stages import spent_on, stage_rows
 from tuner.report.view import FailedCandidate, RunView
+from tuner.report.where import where_lines
 from tuner.report.wording import clean, count, ratio, reason, setting, settings, some
 
 __all__ = ["render_result"]
@@ -47,6 +48,7 @@ def render_result(
     _others(page, view)
     _claims(page, view)
     _noise(page, view)
+    where_lines(page, view)
     _failed(page, view)
     _knobs(page, view)
     _stages(page, view)

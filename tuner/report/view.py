@@ -19,6 +19,7 @@ from tuner.store.events import (
     Interruption,
     Notice,
     PairTimed,
+    Profiled,
     RoundTimed,
     RunFinished,
     RunStarted,
@@ -92,6 +93,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
     `stages`: stage → seconds, for those that ended; `unfinished`: the stage under way when the events end ("" if the
     run ended), `unfinished_s` its seconds so far. `interrupted`: it was Ctrl-C that ended the events.
+    `profiles`: of the sides that were profiled, those included that failed.
     `failures`: by class, the most frequent first. `session_failures`: sessions that ended by themselves, except where
     a candidate is known to be the cause. `left`: knobs that are gone, each once; `narrowed`: live ones that lost values
     or go by another name. `pairs`: pairs of fresh processes timed so far. `rounds`: all that were
@@ -129,6 +131,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     narrowed: tuple[KnobStatus, ...]
     counts: Counts
     spent: Spent
+    profiles: tuple[Profiled, ...] = ()
 
     @classmethod
     def of(cls, events: Sequence[AnyEvent]) -> RunView:
@@ -186,6 +189,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
                 failed=dict(Counter(entry.failure.kind.value for entry in failed).most_common()),
             ),
             spent=_spent(events, max(elapsed, sum(stages.values()))),
+            profiles=tuple(event for event in events if isinstance(event, Profiled)),
         )
 
     @property

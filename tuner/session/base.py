@@ -13,6 +13,7 @@ from tuner.protocol.failure import Failure
 from tuner.protocol.messages import (
     Arm,
     Block,
+    CeilingsReply,
     CompileReply,
     Loaded,
     NumericsReply,
@@ -25,7 +26,7 @@ from tuner.protocol.messages import (
 
 __all__ = ["Launch", "Role", "Session", "SessionFactory"]
 
-Role = Literal["home", "search", "confirm", "seal", "probe"]
+Role = Literal["home", "search", "confirm", "seal", "probe", "profile"]
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +102,14 @@ class Session(Protocol):
         """Take and aggregate a PGLE profile of `variant`."""
         ...
 
-    def profile(self, handle: str, *, steps: int, folder: Path) -> ProfileReply | Failure:
-        """Trace `steps` steps of `handle`."""
+    def profile(
+        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+    ) -> ProfileReply | Failure:
+        """Trace `steps` steps of `handle`. The rest as in the message."""
+        ...
+
+    def ceilings(self) -> CeilingsReply | Failure:
+        """Measure what the device can do at most."""
         ...
 
     def release(self, handles: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import (
     Arm,
     Block,
+    CeilingsReply,
     Compiled,
     CompileReply,
     LeafStats,
@@ -29,6 +30,7 @@ from tuner.protocol.messages import (
 )
 from tuner.session.base import Launch
 from tuner.session.fake_machine import FakeMachine, Fault
+from tuner.session.fake_trace import FAKE_HLO, fake_trace
 from tuner.session.lifecycle import Lifecycle
 from tuner.session.noise import OwnNoise, process_effect
 from tuner.session.settings import canonical_text, environment_settings, variant_settings
@@ -220,7 +222,9 @@ class FakeSession:
         profile = json.dumps({"code": result.code, "percentile": percentile}).encode()
         return PgleReply(profile=base64.b64encode(profile).decode(), instructions=len(_LEAVES))
 
-    def profile(self, handle: str, *, steps: int, folder: Path) -> ProfileReply | Failure:
+    def profile(
+        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+    ) -> ProfileReply | Failure:
         self._life.require()
         candidate = self._candidates.get(handle)
         if candidate is None:
@@ -230,7 +234,22 @@ class FakeSession:
         trace = folder / "plugins" / "profile" / handle / "fake.xplane.pb"
         trace.parent.mkdir(parents=True, exist_ok=True)
         trace.write_bytes(b"")  # a valid trace without events
-        return ProfileReply(xplane=str(trace), seconds=seconds)
+        hlo = folder / "jit_step.hlo.txt"
+        hlo.write_text(FAKE_HLO)
+        labels, lines = fake_trace(self._machine.platform, steps=steps, step_s=seconds / steps)
+        return ProfileReply(
+            xplane=str(trace),
+            seconds=seconds,
+            plain_s=seconds / steps,
+            hlo={"jit_step": str(hlo)},
+            labels=labels,
+            lines=lines,
+        )
+
+    def ceilings(self) -> CeilingsReply | Failure:
+        self._life.require()
+        self._machine.advance(1.0)
+        return CeilingsReply(flops_per_s={"f32": 1e12, "bf16": 1e13}, bytes_per_s=1e12)
 
     def release(self, handles: Sequence[str]) -> int:
         self._life.require()

@@ -9,6 +9,8 @@ from tuner.protocol.failure import Failure
 from tuner.protocol.messages import (
     Arm,
     Block,
+    Ceilings,
+    CeilingsReply,
     Compile,
     Compiled,
     CompileReply,
@@ -132,9 +134,14 @@ class LocalSession:
         request = Pgle(variant=variant, runs=runs, percentile=percentile)
         return self._connection.ask(PgleReply, request, limit_s=self._limits.pgle(runs))
 
-    def profile(self, handle: str, *, steps: int, folder: Path) -> ProfileReply | Failure:
-        request = Profile(id=handle, steps=steps, folder=str(folder))
+    def profile(
+        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+    ) -> ProfileReply | Failure:
+        request = Profile(id=handle, steps=steps, folder=str(folder), python=python, nsight=nsight)
         return self._connection.ask(ProfileReply, request, limit_s=self._limits.profile(steps))
+
+    def ceilings(self) -> CeilingsReply | Failure:
+        return self._connection.ask(CeilingsReply, Ceilings(), limit_s=self._limits.first_steps_s)
 
     def release(self, handles: Sequence[str]) -> int:
         request = Release(ids=tuple(handles))

@@ -13,6 +13,7 @@ from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import (
     Arm,
     Block,
+    CeilingsReply,
     Compiled,
     CompileReply,
     Loaded,
@@ -167,9 +168,15 @@ class ReplaySession:
         self._life.require()
         return _unrecorded("PGLE profiles are not in the event log", "pgle")
 
-    def profile(self, handle: str, *, steps: int, folder: Path) -> ProfileReply | Failure:
+    def profile(
+        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+    ) -> ProfileReply | Failure:
         self._life.require()
         return _unrecorded("traces are not in the event log", "profile")
+
+    def ceilings(self) -> CeilingsReply | Failure:
+        self._life.require()
+        return _unrecorded("ceilings are not in the event log", "ceilings")
 
     def release(self, handles: Sequence[str]) -> int:
         self._life.require()

@@ -9,6 +9,7 @@ import msgspec
 
 from tuner.knobs.config import Config
 from tuner.measure.types import Estimate
+from tuner.profile.types import StepProfile
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Block, Compiled, Loaded, NumericsReply
 from tuner.store.records import StageRecord
@@ -25,6 +26,7 @@ __all__ = [
     "PairTimed",
     "PairsPlanned",
     "PreciseReference",
+    "Profiled",
     "RoundTimed",
     "RunFinished",
     "RunStarted",
@@ -191,6 +193,16 @@ class PairTimed(Event, frozen=True, kw_only=True, tag="pair_timed"):
     steps: dict[str, float] = {}
 
 
+class Profiled(Event, frozen=True, kw_only=True, tag="profiled"):
+    """Where a step's time goes under `config`, in a process of its own in which nothing was measured. `profile` None:
+    it could not be had, `failure` says why."""
+
+    session: str
+    config: Config
+    profile: StepProfile | None
+    failure: Failure | None = None
+
+
 class StageFinished(Event, frozen=True, kw_only=True, tag="stage_finished"):
     stage: str
     seconds: float
@@ -224,6 +236,7 @@ AnyEvent = (
     | TrialFinished
     | PairTimed
     | PairsPlanned
+    | Profiled
     | StageFinished
     | Notice
     | Interruption

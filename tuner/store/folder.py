@@ -85,6 +85,11 @@ class RunFolder(msgspec.Struct, frozen=True, kw_only=True):
     def bundle(self) -> Path:
         return self.path / "bundle"
 
+    @property
+    def profiles(self) -> Path:
+        """Traces, as XProf, TensorBoard and Perfetto read them; a folder for each side."""
+        return self.path / "profiles"
+
     def create(self, *, exist_ok: bool = False) -> None:
         """Make the folder and those inside it.
 

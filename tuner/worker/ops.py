@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tuner.worker.ceilings import ceilings
 from tuner.worker.compile import compile_variants
 from tuner.worker.numerics import check_numerics
 from tuner.worker.pgle import take_profile
@@ -23,5 +24,6 @@ OPERATIONS: Mapping[str, Callable[[WorkerSession, Any], Any]] = {
     "numerics": check_numerics,
     "pgle": take_profile,
     "profile": profile,
+    "ceilings": ceilings,
     "release": released,
 }

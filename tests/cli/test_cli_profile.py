@@ -1,0 +1,73 @@
+"""`tune profile`: settings from a file or a run, the document, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Tune
+
+from tuner.pipeline import profiling
+from tuner.pipeline.profiling import ProfileOptions, profile_workload
+from tuner.report.profile import Profiling
+from tuner.session import FakeMachine
+
+
+@pytest.fixture
+def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[ProfileOptions]:
+    """What the command asks for; a made-up machine answers."""
+    (folder / "w.py").write_text("def build(width=8):\n    ...\n")
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    options: list[ProfileOptions] = []
+
+    def answer(made: ProfileOptions) -> Profiling:
+        options.append(made)
+        return profile_workload(made, factory=FakeMachine().factory)
+
+    monkeypatch.setattr(profiling, "profile_workload", answer)
+    return options
+
+
+def test_a_profile_is_shown_and_its_traces_kept_in_the_store(tune: Tune, asked: list[ProfileOptions]) -> None:
+    got = tune("profile", "w.py", "--platform", "cpu", "--steps", "4", "--knob", "width=16", "--", "--mine")
+    assert got.code == 0
+    assert got.err == "tune: profiling w.py in a fresh process\n"
+    assert "matrix multiply" in got.out
+    made = asked[0]
+    assert (made.steps, made.knobs, made.argv) == (4, {"width": 16}, ("--mine",))
+    assert made.folder.parent == Path(".tuner/profiles").absolute()
+
+
+def test_one_document(tune: Tune, asked: list[ProfileOptions]) -> None:
+    got = tune("profile", "w.py", "--json", "--quiet", "--platform", "cpu", "--out", "here")
+    assert (got.code, got.err) == (0, "")
+    assert json.loads(got.out)["folder"] == str(Path("here").absolute())
+
+
+def test_settings_of_an_env_file(tune: Tune, folder: Path, asked: list[ProfileOptions]) -> None:
+    (folder / "best.env").write_text("# found\nXLA_FLAGS=--xla_a=true --xla_b=1\nA=1\n")
+    assert tune("profile", "w.py", "--env-file", "best.env", "--platform", "cpu").code == 0
+    assert asked[0].env == {"XLA_FLAGS": "--xla_a=true --xla_b=1", "A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("w.py", "--delay", "5s"), "are for --nsys"),
+        (("w.py", "--env-file", "a.env", "--run", "x"), "say two things"),
+        (("w.py", "--env-file", "nowhere.env"), "can't be read"),
+        (("w.py", "--run", "nowhere"), "nowhere"),
+        (("missing.py",), "no such file"),
+        (("w.py", "--knob", "widht=3"), "did you mean width"),
+        (("w.py", "more"), "one argument too many"),
+        (("w.py", "--steps", "0"), "at least 1"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_starts(
+    tune: Tune, asked: list[ProfileOptions], arguments: tuple[str, ...], said: str
+) -> None:
+    got = tune("profile", *arguments)
+    assert got.code == 2
+    assert said in got.err
+    assert got.out == ""

@@ -1,0 +1,197 @@
+"""Profiles at the end of a run: both sides, in processes of their own, out of what time is left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tuner.errors import UsageError
+from tuner.knobs.config import DEFAULT, Config
+from tuner.pipeline.profiling import ProfileOptions, profile_workload
+from tuner.pipeline.run import Outcome
+from tuner.profile import StepProfile
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import ProfileReply
+from tuner.session import FakeMachine
+from tuner.session.fake import FakeSession
+from tuner.store.ceilings import ceiling_of
+from tuner.store.events import Profiled, RoundTimed, SessionStarted, TrialFinished
+
+GOOD = ("xla_good", "true")
+
+
+def machine(**kwargs: object) -> FakeMachine:
+    return FakeMachine(effects={GOOD: -0.2}, **kwargs)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def tune(tune_on: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    """A run with room for profiles."""
+    return lambda machine, budget_s=300.0: tune_on(machine, budget_s=budget_s)
+
+
+def profiled(outcome: Outcome) -> dict[bool, Profiled]:
+    """By whether it is the default's."""
+    return {e.config == DEFAULT: e for e in outcome.events if isinstance(e, Profiled)}
+
+
+def test_default_and_winner_are_profiled_where_nothing_is_timed(tune: Callable[..., Outcome]) -> None:
+    outcome = tune(machine())
+    sides = profiled(outcome)
+    assert sides.keys() == {True, False}
+    for side in sides.values():
+        assert side.profile is not None
+        breakdown = side.profile.breakdown
+        assert sum(breakdown.parts.values()) == pytest.approx(breakdown.step_ms)
+        assert side.profile.roofline.flops == 2 * 512**3 + 512**2
+    default, winner = (sides[side].profile for side in (True, False))
+    assert default is not None
+    assert winner is not None
+    assert winner.breakdown.step_ms == pytest.approx(0.8 * default.breakdown.step_ms, rel=0.1)
+    sessions = {side.session for side in sides.values()}
+    assert not any(e.session in sessions for e in outcome.events if isinstance(e, RoundTimed))
+    roles = {e.session: e.role for e in outcome.events if isinstance(e, SessionStarted)}
+    assert {roles[name] for name in sessions} == {"profile"}
+
+
+def test_the_winner_is_the_sealed_executable_and_nothing_is_added_to_its_cache(tune: Callable[..., Outcome]) -> None:
+    outcome = tune(machine())
+    name = profiled(outcome)[False].session
+    env = next(e.env for e in outcome.events if isinstance(e, SessionStarted) and e.session == name)
+    assert str(env["JAX_COMPILATION_CACHE_DIR"]).endswith("jax_cache")
+    assert float(env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] or 0) > 1e5
+
+
+def test_without_a_gain_the_default_alone_is_profiled(tune: Callable[..., Outcome]) -> None:
+    assert profiled(tune(FakeMachine())).keys() == {True}
+
+
+def test_no_profile_where_no_time_is_left(tune: Callable[..., Outcome]) -> None:
+    outcome = tune(machine(), budget_s=150.0)
+    text = [getattr(e, "text", "") for e in outcome.events]
+    assert not profiled(outcome)
+    assert any("no time was left to profile" in t for t in text)
+
+
+def test_a_profiler_that_fails_costs_the_profile_alone(
+    tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = Failure(kind=FailureClass.RUNTIME, phase="profile", message="another profiler is active")
+    monkeypatch.setattr(FakeSession, "profile", lambda *_, **__: failure)
+    outcome = tune(machine())
+    assert outcome.exit_code == 0
+    assert {e.failure for e in profiled(outcome).values()} == {failure}
+    assert any("could not be profiled" in getattr(e, "text", "") for e in outcome.events)
+
+
+def test_an_interrupted_run_does_not_profile_a_side_again(
+    tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = machine()
+    real = FakeSession.profile
+    calls = []
+
+    def once(self: FakeSession, *args: object, **kwargs: object) -> ProfileReply | Failure:
+        calls.append(self.launch.name)
+        if len(calls) == 3:  # the first of the second side's traces
+            raise KeyboardInterrupt
+        return real(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FakeSession, "profile", once)
+    with pytest.raises(Exception, match="stopped in seal"):
+        tune(made)
+    outcome = tune(made)
+    assert profiled(outcome).keys() == {True, False}
+    assert calls.count("profile-winner") == 2
+
+
+def many_sessions(path: Path) -> str:
+    """A space of many knobs that take a process each, the good one last."""
+    knob = (
+        '[[knob]]\nname = "{0}"\ncarrier = "env"\ntype = "string"\nvalues = ["unset", "1"]\nlane = "environment"\n'
+        'acts_on = "runtime"\ngroup = "{1}"\nwhy = "made up"\nsource = "test"\n'
+    )
+    names = [knob.format(f"FAKE_{n}", "many") for n in range(12)] + [knob.format("FAKE_GOOD", "launch")]
+    path.write_text("version = 1\n" + "".join(names))
+    return str(path)
+
+
+@pytest.mark.parametrize("first", [(), ("launch",)])
+def test_a_group_that_a_profile_names_is_reached_where_the_budget_has_no_room_for_all(
+    first: tuple[str, ...], tune_on: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    made = FakeMachine(effects={("FAKE_GOOD", "1"): -0.2})
+    outcome = tune_on(made, spaces=(many_sessions(tmp_path / "many.toml"),), first=first, budget_s=150.0)
+    tried = [e.config for e in outcome.events if isinstance(e, TrialFinished) and e.stage == "screen"]
+    good = Config.of({"FAKE_GOOD": "1"})
+    assert (tried.index(good) if good in tried else None) == (0 if first else None)
+
+
+def test_an_unknown_group_is_refused(tune_on: Callable[..., Outcome], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no knob is of the group 'lunch'"):
+        tune_on(FakeMachine(), spaces=(many_sessions(tmp_path / "many.toml"),), first=("lunch",))
+
+
+def options(tmp_path: Path, **changes: object) -> ProfileOptions:
+    workload = tmp_path / "w.py"
+    workload.write_text("def build():\n    ...\n")
+    made = ProfileOptions(workload=workload, folder=tmp_path / "out", root=tmp_path, platform="cpu")
+    return msgspec.structs.replace(made, **changes)  # type: ignore[arg-type]
+
+
+def profile_of(machine: FakeMachine, made: ProfileOptions) -> StepProfile:
+    found = profile_workload(made, factory=machine.factory).profile
+    assert found is not None
+    return found
+
+
+def test_a_profile_under_other_settings_and_ceilings_once_for_each_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = machine()
+    plain = profile_of(made, options(tmp_path))
+    (key,) = json.loads((tmp_path / "ceilings.json").read_text())
+    assert ceiling_of(tmp_path, key) == plain.roofline.ceiling
+    monkeypatch.setattr(FakeSession, "ceilings", lambda self: pytest.fail("measured twice"))
+    faster = profile_of(made, options(tmp_path, env={"XLA_FLAGS": "--xla_good=true"}))
+    assert faster.roofline.ceiling == plain.roofline.ceiling
+    assert faster.breakdown.step_ms < 0.9 * plain.breakdown.step_ms
+
+
+def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    traced: list[tuple[str, bool]] = []
+    real = FakeSession.profile
+
+    def noted(self: FakeSession, handle: str, **kwargs: object) -> ProfileReply | Failure:
+        traced.append((handle, bool(kwargs.get("python"))))
+        return real(self, handle, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FakeSession, "profile", noted)
+    found = profile_workload(options(tmp_path, platform="gpu"), factory=FakeMachine(platform="gpu").factory)
+    assert traced == [("control", False), ("attributed", True)]
+    assert found.profile is not None
+    assert found.profile.breakdown.ops[0].name == "dot.1"
+    assert found.kernel[0] == "ncu"
+    assert "--kernel-name=regex:^dot_1" in found.kernel
+
+
+def test_where_nsight_systems_is_missing_its_command_and_the_reason_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    found = profile_workload(options(tmp_path, nsight=True))
+    assert found.profile is None
+    assert found.nsight[:2] == ("nsys", "profile")
+    assert "--capture-range=cudaProfilerApi" in found.nsight
+    assert "not on PATH" in found.notices[0]
+    found = profile_workload(options(tmp_path, nsight=True, delay_s=10.0, duration_s=30.0))
+    assert {"--delay=10", "--duration=30"} <= {*found.nsight}
+    assert not any(word.startswith("--capture-range") for word in found.nsight)

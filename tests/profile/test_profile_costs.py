@@ -1,0 +1,131 @@
+"""FLOPs and bytes against hand counts: of texts as a GPU's compiler writes them, and of steps compiled here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profile_traces import GPU_HLO
+
+from tuner.profile.costs import ModuleCosts, module_costs
+from tuner.profile.hlo import read_module
+
+WORKLOADS = Path(__file__).parents[2] / "workloads"
+
+
+def costs(text: str) -> ModuleCosts:
+    return module_costs(read_module(text))
+
+
+def matrix(found: ModuleCosts) -> float:
+    return sum(cost.matrix * found.runs[name] for name, cost in found.each.items())
+
+
+def one(operation: str, parameters: str) -> ModuleCosts:
+    lines = "\n".join(f"  %p{n} = {shape} parameter({n})" for n, shape in enumerate(parameters.split(";")))
+    return costs(f"HloModule m\n\nENTRY %main (p0: f32[]) -> f32[] {{\n{lines}\n  ROOT %r = {operation}\n}}\n")
+
+
+def test_loops_count_their_trips_and_library_calls_their_products() -> None:
+    found = costs(GPU_HLO)
+    in_loop, after = 12 * 2 * 4096 * 768 * 768, 2 * 4096 * 768 * 3072
+    assert matrix(found) == in_loop + after
+    assert found.runs["cublas-gemm.3"] == 12
+    assert found.each["cublas-gemm.3"].dtype == "bf16"
+    gelu, reduced = 4096 * 3072, 4096 * 768
+    assert found.flops == in_loop + after + gelu + reduced
+    assert found.each["loop_gelu_fusion"].bytes == 2 * 2 * gelu
+
+
+def test_a_loop_of_unknown_length_counts_once_and_is_named() -> None:
+    found = costs(GPU_HLO.replace('"known_trip_count":{"n":"12"}', '"x":1'))
+    assert found.unknown == ("while.2",)
+    assert found.runs["cublas-gemm.3"] == 1
+
+
+def test_fused_attention_of_cudnn_forward_and_backward() -> None:
+    config = 'backend_config={"cudnn_fmha_backend_config":{"intermediate_tensor_shape":{"element_type":"BF16",'
+    config += '"dimensions":["16","12","1024","1024"],"tuple_shapes":[]}}}'
+    q = "bf16[16,1024,12,64]"
+    for target, products in (("__cudnn$fmhaSoftmax", 2), ("__cudnn$fmhaSoftmaxBackward", 5)):
+        found = one(f'{q} custom-call(%p0, %p1, %p2), custom_call_target="{target}", {config}', f"{q};{q};{q}")
+        assert found.flops == products * 2 * 16 * 12 * 1024 * 1024 * 64
+
+
+def test_convolutions_plain_and_of_cudnn_in_all_three_directions() -> None:
+    x, k, y = "f32[8,32,32,16]", "f32[3,3,16,64]", "f32[8,32,32,64]"
+    window = "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"
+    by_hand = 2 * 8 * 32 * 32 * 64 * 3 * 3 * 16
+    assert one(f"{y} convolution(%p0, %p1), {window}", f"{x};{k}").flops == by_hand
+    for target, result, operands in (
+        ("__cudnn$convForward", y, f"{x};{k}"),
+        ("__cudnn$convBackwardInput", x, f"{y};{k}"),
+        ("__cudnn$convBackwardFilter", k, f"{x};{y}"),
+    ):
+        text = f'({result}, u8[0]) custom-call(%p0, %p1), custom_call_target="{target}", {window}'
+        assert one(text, operands).flops == by_hand
+
+
+def test_zeros_between_the_elements_of_a_dilated_input_do_no_work() -> None:
+    window = "window={size=3x3 pad=2_2x2_2 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f"
+    found = one(f"f32[8,64,64,16] convolution(%p0, %p1), {window}", "f32[8,32,32,64];f32[3,3,64,16]")
+    assert found.flops == 2 * 8 * 64 * 64 * 16 * 3 * 3 * 64 / 4
+
+
+def test_grouped_convolutions_multiply_within_their_group() -> None:
+    window = "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=16"
+    found = one(f"f32[8,32,32,16] convolution(%p0, %p1), {window}", "f32[8,32,32,16];f32[3,3,1,16]")
+    assert found.flops == 2 * 8 * 32 * 32 * 16 * 3 * 3
+
+
+def test_slices_move_what_they_take_and_not_what_they_take_it_from() -> None:
+    assert one("f32[1,64] dynamic-slice(%p0, %p1, %p1), dynamic_slice_sizes={1,64}", "f32[1000,64];s32[]").bytes == 512
+    update = one("f32[1000,64] dynamic-update-slice(%p0, %p1, %p2, %p2)", "f32[1000,64];f32[1,64];s32[]")
+    assert update.bytes == 512
+
+
+def test_integers_do_no_flops_and_complex_products_do_four_times_as_many() -> None:
+    assert one("s32[64] add(%p0, %p0)", "s32[64]").flops == 0
+    dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    assert one(f"c64[8,8] dot(%p0, %p0), {dims}", "c64[8,8]").flops == 4 * 2 * 8**3
+
+
+def _gpt_by_hand() -> float:
+    """Products of the CPU-sized step: forward, recomputed, and twice in the backward pass; the recomputation leaves out
+    each layer's last product, which no gradient needs."""
+    layers, width, vocabulary, batch, length = 2, 64, 256, 2, 64
+    tokens = batch * length
+    qkv, out, up = (2 * tokens * width * n for n in (3 * width, width, 4 * width))
+    layer = qkv + out + 2 * up + 2 * 2 * batch * length * length * width
+    return layers * (4 * layer - up) + 3 * 2 * tokens * width * vocabulary
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("name", ["gpt", "products", "convolution"])
+def test_compiled_steps_within_one_percent_of_hand_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    step: Any
+    args: tuple[Any, ...]
+    if name == "gpt":
+        monkeypatch.syspath_prepend(str(WORKLOADS))
+        made = __import__("gpt").build()
+        sys.modules.pop("gpt")
+        step, args, by_hand = made["step"], made["args"], _gpt_by_hand()
+    elif name == "products":
+
+        def chained(x: jax.Array, w: jax.Array) -> jax.Array:
+            return jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), None), x, None, length=7)[0]
+
+        step, args, by_hand = jax.jit(chained), (jnp.ones((64, 128)), jnp.ones((128, 128))), 7 * 2 * 64 * 128 * 128
+    else:
+
+        def convolved(x: jax.Array, k: jax.Array) -> jax.Array:
+            return jax.lax.conv_general_dilated(x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+        step, args = jax.jit(convolved), (jnp.ones((2, 34, 34, 8)), jnp.ones((3, 3, 8, 16)))
+        by_hand = 2 * 2 * 32 * 32 * 16 * 3 * 3 * 8
+    assert matrix(costs(step.lower(*args).compile().as_text())) == pytest.approx(by_hand, rel=0.01)

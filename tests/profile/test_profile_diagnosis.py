@@ -1,0 +1,168 @@
+"""Verdicts and findings: planted bottlenecks in hand-made GPU traces, and in real steps on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from profile_traces import GPU_HLO, gpu_reply
+
+from tuner.pipeline.profiling import ProfileOptions, profile_workload
+from tuner.profile import Bound, Ceiling, StepProfile, analyse
+from tuner.protocol.messages import TraceLabel
+
+# Of the example module: a product in its loop takes 4.8e9 FLOP, the one after it 1.9e10; at this ceiling 4.8 and 19 us.
+CEILING = Ceiling(flops_per_s={"bf16": 1e15, "f32": 1e14, "vector": 5e13}, bytes_per_s=3e12)
+GEMM, GELU, COPY = "nvjet_gemm", "loop_gelu_fusion", "MemcpyH2D"
+LABELS = {
+    GEMM: TraceLabel(name=GEMM, op="gemm_fusion_dot.4", module="jit_train"),
+    GELU: TraceLabel(name=GELU, op=GELU, module="jit_train"),
+    COPY: TraceLabel(name=COPY, details="kind_src:pinned kind_dst:device size:4194304 dest:0 async:1"),
+}
+
+
+def profile(work: list[tuple[str, float, float, int]], **kwargs: float) -> StepProfile:
+    reply = gpu_reply(work, labels=LABELS, step_us=kwargs.get("step_us", 100))
+    return analyse(reply, [GPU_HLO], ceiling=CEILING)
+
+
+def kinds(found: StepProfile) -> set[str]:
+    return {finding.kind for finding in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("bound", "work", "first"),
+    [
+        ("compute", [(GEMM, 1, 25, 7), (GEMM, 27, 25, 7), (GEMM, 53, 40, 7)], "gemm"),
+        ("memory", [(GELU, 1, 30, 7), (GELU, 32, 30, 7), (GELU, 63, 30, 7)], "fusion"),
+        ("latency", [(GEMM, 1, 95, 7)], "gemm"),
+        ("launch", [(f"tiny_fusion_{i}", 1 + 5 * i, 2, 7) for i in range(19)], "launch"),
+        ("communication", [(GEMM, 1, 25, 7), ("ncclDevKernel_AllGather", 26, 70, 9)], "schedule"),
+        ("host", [(GEMM, 40, 25, 7)], "launch"),
+    ],
+)
+def test_each_bottleneck_is_named_and_its_knobs_come_first(
+    bound: Bound, work: list[tuple[str, float, float, int]], first: str
+) -> None:
+    found = profile(work)
+    assert found.bound == bound, found.evidence
+    assert found.evidence
+    knobs = next(finding for finding in found.findings if finding.kind == "knobs")
+    assert knobs.groups[0] == first
+
+
+def test_without_ceilings_no_roof_is_claimed() -> None:
+    found = analyse(gpu_reply([(GEMM, 1, 95, 7)], labels=LABELS), [GPU_HLO])
+    assert (found.bound, found.roofline.share) == ("unknown", None)
+
+
+def test_the_share_of_the_roof() -> None:
+    found = profile([(GEMM, 1, 38.65, 7)])
+    assert found.breakdown.ops[0].roof == pytest.approx(0.5, rel=0.01)
+    assert found.roofline.share == pytest.approx(0.5, rel=0.01)
+
+
+def test_copies_inside_the_step_are_named() -> None:
+    found = profile([(COPY, 1, 60, 8), (GEMM, 62, 30, 7)])
+    assert found.bound == "host"
+    assert "transfer" in kinds(found)
+
+
+def test_products_in_float32_are_named_where_bfloat16_is_faster() -> None:
+    wide = GPU_HLO.replace("bf16", "f32")
+    reply = gpu_reply([(GEMM, 1, 95, 7)], labels=LABELS)
+    found = analyse(reply, [wide], ceiling=CEILING)
+    finding = next(f for f in found.findings if f.kind == "float32")
+    assert finding.where == "/home/me/train.py:12"
+    even = Ceiling(flops_per_s={"bf16": 1e14, "f32": 1e14}, bytes_per_s=3e12)
+    assert "float32" not in kinds(analyse(reply, [wide], ceiling=even))
+    assert "float32" not in kinds(analyse(reply, [GPU_HLO], ceiling=CEILING))
+
+
+def test_too_little_work_is_named() -> None:
+    assert "tiny" in kinds(profile([(f"tiny_fusion_{i}", 10 * i, 2, 7) for i in range(8)]))
+    assert "tiny" not in kinds(profile([(GEMM, 1, 95, 7)]))
+
+
+def test_a_compile_in_a_steady_step_is_named_with_its_function_and_line() -> None:
+    host = [("PjitFunction(augment)", 5, 60), ("backend_compile_and_load", 10, 50)]
+    python = [("$train.py:31 augment", 4, 70), ("$pjit.py:200 cache_miss", 6, 60)]
+    reply = gpu_reply([(GEMM, 70, 25, 7)], steps=2, labels=LABELS, host=host, python=python)
+    finding = next(f for f in analyse(reply, [GPU_HLO]).findings if f.kind == "recompiles")
+    assert "2 compiles in 2 steady steps (augment)" in finding.text
+    assert finding.where == "train.py:31 augment"
+
+
+PLANTED = {
+    "callback": """
+import jax, jax.numpy as jnp, numpy as np
+def build():
+    def step(x):
+        y = jnp.sin(x)
+        z = jax.pure_callback(lambda a: np.cos(np.asarray(a)), jax.ShapeDtypeStruct(x.shape, x.dtype), y)
+        return x + z
+    return step, (jnp.ones((300, 300)),)
+""",
+    "recompiles": """
+import jax, jax.numpy as jnp, numpy as np
+sizes = iter(range(1, 10000))
+def on_host(a):
+    fresh = jax.jit(lambda v: v * 2 + 1)
+    fresh(np.ones(next(sizes), np.float32))
+    return np.asarray(a)
+def build():
+    def step(x):
+        return x + jax.pure_callback(on_host, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+    return step, (jnp.ones((30, 30)),)
+""",
+    "constants": """
+import jax.numpy as jnp, numpy as np
+table = np.random.default_rng(0).random((1024, 600), np.float32)
+def build():
+    def step(x):
+        return x * 0.5 + (x @ table.T) @ table
+    return step, (jnp.ones((16, 600)),)
+""",
+    "tiny": """
+import jax.numpy as jnp
+def build():
+    def step(x):
+        return jnp.tanh(x) + 1
+    return step, (jnp.ones((4,)),)
+""",
+    "": """
+import jax.numpy as jnp
+def build():
+    def step(x):
+        return jnp.tanh(x @ x) * 0.01
+    return step, (jnp.ones((700, 700)),)
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ceilings are measured for the first of them alone."""
+    return tmp_path_factory.mktemp("root")
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("kind", PLANTED)
+def test_planted_bottlenecks_are_found_in_real_steps(
+    kind: str, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # no run of somebody else's is waited for
+    workload = tmp_path / "planted.py"
+    workload.write_text(PLANTED[kind])
+    found = profile_workload(
+        ProfileOptions(workload=workload, folder=tmp_path / "out", root=root, platform="cpu", steps=3)
+    ).profile
+    assert found is not None
+    told = {f.kind: f for f in found.findings if f.kind != "knobs"}
+    assert kind in told if kind else not told, found
+    if kind == "callback":
+        assert told[kind].where.endswith("planted.py:6")
+    assert sum(found.breakdown.parts.values()) == pytest.approx(found.breakdown.step_ms)
+    assert Path(found.files["perfetto"]).stat().st_size > 0
+    assert Path(found.files["memory"]).stat().st_size > 0
+    assert (tmp_path / "out" / "as-run" / "plugins" / "profile").is_dir()

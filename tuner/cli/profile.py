@@ -1,0 +1,113 @@
+"""`tune profile`: where a step's time goes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli.options import chosen, json_option, setting_options
+from tuner.cli.output import look, print_json
+from tuner.cli.params import COUNT, DURATION
+from tuner.cli.workload import WorkloadCommand, arguments_of
+from tuner.errors import UsageError
+
+if TYPE_CHECKING:
+    from tuner.protocol.messages import OptionValue
+
+__all__ = ["command"]
+
+
+@click.command("profile", cls=WorkloadCommand)
+@click.argument("workload", type=click.Path(path_type=Path))
+@click.option("--env-file", type=click.Path(path_type=Path), metavar="FILE", help="Under the settings of an env-file.")
+@click.option("--run", "run", metavar="RUN|BUNDLE", help="Under the settings that this run found.")
+@click.option("--steps", type=COUNT, metavar="N", help="Trace N steps.  [3 to 10, by their time]")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the traces there.")
+@click.option("--nsys", is_flag=True, help="A timeline by Nsight Systems instead.")
+@click.option("--delay", type=DURATION, metavar="TIME", help="With --nsys: begin so long after the start.")
+@click.option("--duration", type=DURATION, metavar="TIME", help="With --nsys: capture for so long.")
+@setting_options("knob", "platform", "python", "store")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    workload: Path,
+    env_file: Path | None,
+    run: str | None,
+    steps: int | None,
+    out: Path | None,
+    nsys: bool,
+    delay: float | None,
+    duration: float | None,
+    as_json: bool,
+) -> int:
+    """Show where a step's time goes, and why.
+
+    Also what bounds it, and what to try. The traces stay in the store, for XProf, TensorBoard and Perfetto. --knob
+    takes parameters of build().
+    """
+    settings = chosen(ctx)
+    if (delay or duration) and not nsys:
+        raise UsageError("--delay and --duration are for --nsys", next="add --nsys")
+    if env_file is not None and run is not None:
+        raise UsageError("--env-file and --run say two things", next="leave one of them out")
+    store = settings["store"].value
+    env, knobs = _settings(env_file, run, store)
+
+    from tuner.pipeline.profiling import ProfileOptions, profile_workload
+    from tuner.pipeline.workload_file import typed_knob
+    from tuner.store import open_store
+
+    root = open_store(store).root
+    options = ProfileOptions(
+        workload=workload,
+        folder=(out or root / "profiles" / f"{workload.stem}-{time.strftime('%Y%m%d-%H%M%S')}").absolute(),
+        root=root,
+        argv=arguments_of(ctx),
+        env=env,
+        knobs={**knobs, **{name: typed_knob(value) for name, value in settings["knob"].value.items()}},
+        steps=steps,
+        nsight=nsys,
+        delay_s=delay,
+        duration_s=duration,
+        python=settings["python"].value,
+        platform=settings["platform"].value,
+    )
+    if not settings["quiet"].value:
+        click.echo(f"tune: profiling {workload} in a fresh process", err=True)
+    found = profile_workload(options)
+
+    from tuner.report.profile import profile_document, render_profile
+
+    if as_json:
+        print_json(profile_document(found))
+    else:
+        width, color = look()
+        click.echo(render_profile(found, width=width, color=color), color=color, nl=False)
+    return 0
+
+
+def _settings(
+    env_file: Path | None, run: str | None, store: str
+) -> tuple[dict[str, str | None], dict[str, OptionValue]]:
+    """Variables to change, and parameters of build() that belong to them."""
+    if env_file is not None:
+        from tuner.handoff.dialects import parse_raw
+
+        try:
+            text = env_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text in UTF-8"
+            raise UsageError(f"can't be read: {why}", where=f"--env-file {env_file}") from error
+        return dict(parse_raw(text, where=str(env_file))), {}
+    if run is None:
+        return {}, {}
+    from tuner.handoff.target import resolve
+
+    found = resolve(run, store=store, cached=True)
+    if found.bundle is None:
+        raise UsageError(f"there are no settings to take: {found.why}", where=f"--run {run}")
+    return found.bundle.environment(), dict(found.bundle.best.workload_knobs)

@@ -1,0 +1,152 @@
+"""`tune profile`: one workload under given settings, traced in a process of its own, without a run around it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tuner.errors import TunerError
+from tuner.handoff.cache import isolated
+from tuner.knobs import XLA_FLAGS, check_flags
+from tuner.machine import DeviceLock, device_names, inherited, open_devices, read_host
+from tuner.machine.environment import environment_of
+from tuner.pipeline import workload_file
+from tuner.pipeline.bench import CONTROL
+from tuner.pipeline.profiles import measured_ceiling
+from tuner.pipeline.tracing import profile_session, step_seconds, steps_to_trace
+from tuner.profile import StepProfile, nsight_compute, nsight_systems
+from tuner.protocol.failure import Failure
+from tuner.protocol.messages import Loaded, OptionValue, Variant
+from tuner.report.profile import Profiling
+from tuner.session import Deadlines, Launch, LocalSession, Session, SessionFactory
+from tuner.session.package import worker_zip
+from tuner.store.disk import disk_error
+
+__all__ = ["ProfileOptions", "profile_workload"]
+
+T = TypeVar("T")
+
+_NSYS, _NCU = "nsys", "ncu"
+_NOT_THERE = "is not installed here, or not on PATH"
+
+
+class ProfileOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`env`: changes to the inherited environment, None removes a variable. `knobs`: parameters of build(). `steps`: to
+    trace, None: by the step's time. `nsight`: a timeline by Nsight Systems in place of jax's trace; `delay_s`,
+    `duration_s`: the stretch of the process to capture, by default the traced steps alone. `folder`: where all goes;
+    `root`: where ceilings are kept."""
+
+    workload: Path
+    folder: Path
+    root: Path
+    argv: tuple[str, ...] = ()
+    env: dict[str, str | None] = {}
+    knobs: dict[str, OptionValue] = {}
+    steps: int | None = None
+    nsight: bool = False
+    delay_s: float | None = None
+    duration_s: float | None = None
+    python: str = sys.executable
+    platform: str | None = None
+
+
+def profile_workload(options: ProfileOptions, *, factory: SessionFactory | None = None) -> Profiling:
+    """Profile it. Raises UsageError and its kinds for what the user wrote, DeviceBusy, SessionEnded if the worker ends,
+    TunerError if the step fails or the profiler does."""
+    file = workload_file.inspect(options.workload)
+    for name in options.knobs:
+        file.check_knob(name, frozenset())
+    environ = inherited()
+    check_flags(environ.get(XLA_FLAGS, ""), where="inherited XLA_FLAGS")
+    worker = (options.python, str(worker_zip()))
+    timeline: tuple[str, ...] = ()
+    if options.nsight:
+        timeline = nsight_systems(
+            worker, output=options.folder / "nsys", delay_s=options.delay_s, duration_s=options.duration_s
+        )
+        if shutil.which(_NSYS) is None:
+            notice = f"Nsight Systems ({_NSYS}) {_NOT_THERE}; with it, tune starts the worker with this command"
+            return Profiling(profile=None, folder=options.folder, nsight=timeline, notices=(notice,))
+    try:
+        options.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(error, options.folder) from error
+    with ExitStack() as stack:
+        reader = open_devices(environ)
+        stack.callback(reader.close)
+        devices = () if options.platform == "cpu" else reader.devices()
+        platform = options.platform or ("gpu" if devices else "cpu")
+        stack.enter_context(DeviceLock(device_names(platform, devices), command=f"tune profile {options.workload}"))
+        launch = _launch(options)
+        session = factory(launch) if factory else _local(launch, environ, timeline[: -len(worker)] if timeline else ())
+        stack.callback(session.close)
+        loaded, step_s = _ready(session, options)
+        steps = options.steps or steps_to_trace(step_s)
+        if options.nsight:
+            marked = session.profile(CONTROL, steps=steps, folder=options.folder, nsight=True)
+            _raise_on(marked, options)
+            return Profiling(profile=None, folder=options.folder, nsight=timeline)
+        key = environment_of(loaded, devices, read_host()).key
+        found = profile_session(
+            session,
+            platform=loaded.platform,
+            folder=options.folder,
+            steps=steps,
+            ceiling=lambda living: measured_ceiling(living, options.root, key),
+        )
+    profile = _raise_on(found, options)
+    kernel = _hottest(profile, options) if loaded.platform != "cpu" else ()
+    notices = (f"Nsight Compute ({_NCU}) {_NOT_THERE}",) if kernel and shutil.which(_NCU) is None else ()
+    return Profiling(profile=profile, folder=options.folder, kernel=kernel, notices=notices)
+
+
+def _launch(options: ProfileOptions) -> Launch:
+    return Launch(
+        name="profile",
+        role="profile",
+        workload=options.workload,
+        log=options.folder / f"worker-{time.strftime('%H%M%S')}.log",
+        python=options.python,
+        env={**isolated(), **options.env},
+        argv=options.argv,
+        platform=options.platform,
+        knobs=options.knobs,
+    )
+
+
+def _local(launch: Launch, environ: Mapping[str, str], wrapper: tuple[str, ...]) -> Session:
+    return LocalSession(launch, environ=environ, deadlines=Deadlines(), wrapper=wrapper)
+
+
+def _ready(session: Session, options: ProfileOptions) -> tuple[Loaded, float]:
+    """The session with its step compiled, and a step's seconds."""
+    loaded = session.start()
+    made = session.compile([Variant(id=CONTROL)]).results[0]
+    if isinstance(made, Failure):
+        _raise_on(made, options)
+    taken = step_seconds(session)
+    return loaded, _raise_on(taken, options)
+
+
+def _raise_on(found: T | Failure, options: ProfileOptions) -> T:
+    if isinstance(found, Failure):
+        raise TunerError(
+            f"the step can't be profiled: {found.message}", where=found.phase, next=f"see {options.folder}/worker-*.log"
+        )
+    return found
+
+
+def _hottest(profile: StepProfile, options: ProfileOptions) -> tuple[str, ...]:
+    """The command for the operation that takes longest, by the name that its kernel has."""
+    rows = [row for row in profile.breakdown.ops if row.category not in ("loop control", "copy on device")]
+    if not rows:
+        return ()
+    program = (options.python, str(options.workload), *options.argv)
+    return nsight_compute(program, rows[0].kernel or rows[0].name, output=options.folder / "ncu")

@@ -1,0 +1,76 @@
+"""One session's profile: traced as it runs and, on a GPU, once more with every kernel attributed to its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner.pipeline.bench import CONTROL
+from tuner.profile import Ceiling, StepProfile, analyse
+from tuner.protocol.failure import Failure
+from tuner.protocol.messages import Arm, Block, Compiled, Variant
+from tuner.session import Session
+
+__all__ = ["profile_session", "step_seconds", "steps_to_trace"]
+
+_NAMED = "attributed"
+# Kernels inside a captured graph don't tell which operation they are of.
+_NO_GRAPHS = {"xla_gpu_enable_command_buffer": ""}
+_MOST_STEPS = 10
+_TRACED_S = 1.0
+
+
+def steps_to_trace(step_s: float) -> int:
+    """Few enough that a trace stays small, enough that one odd step doesn't decide."""
+    return max(3, min(_MOST_STEPS, int(_TRACED_S / max(step_s, 1e-9))))
+
+
+def step_seconds(session: Session) -> float | Failure:
+    """A step of the compiled control, by the clock."""
+    entry = session.round([Arm(id=CONTROL, steps=2)])[0]
+    return entry.seconds / entry.steps if isinstance(entry, Block) else entry
+
+
+def profile_session(
+    session: Session,
+    *,
+    platform: str,
+    folder: Path,
+    steps: int,
+    ceiling: Callable[[Session], Ceiling | None],
+    attribute: bool = True,
+) -> StepProfile | Failure:
+    """The profile of the session's control, its files in `folder`. Nothing should be timed in this session afterwards:
+    a profiler that was attached once may slow what follows.
+
+    `ceiling` gets the device's, from the session if need be. Without `attribute` kernels in graphs stay unnamed. On a
+    CPU the second trace is for the Python functions alone. Raises SessionEnded.
+    """
+    as_run = session.profile(CONTROL, steps=steps, folder=folder / "as-run")
+    if isinstance(as_run, Failure):
+        return as_run
+    named = None
+    if attribute and _compiled_for_names(session, platform):
+        handle = CONTROL if platform == "cpu" else _NAMED
+        second = session.profile(handle, steps=min(steps, 3), folder=folder / _NAMED, python=True)
+        named = None if isinstance(second, Failure) else second
+    files = {"trace": as_run.xplane, "perfetto": as_run.perfetto, "memory": as_run.memory}
+    files |= {f"hlo {name}": path for name, path in as_run.hlo.items()}
+    if named is not None:
+        files["attributed trace"] = named.xplane
+    texts = [Path(path).read_text(errors="replace") for path in as_run.hlo.values()]
+    return analyse(
+        as_run,
+        texts,
+        named=named,
+        ceiling=ceiling(session),
+        files={name: path for name, path in files.items() if path},
+    )
+
+
+def _compiled_for_names(session: Session, platform: str) -> bool:
+    """Whether there is something to trace for names: on a GPU the same settings without graphs, compiled here."""
+    if platform == "cpu":
+        return True
+    made = session.compile([Variant(id=_NAMED, compiler_options=dict(_NO_GRAPHS))]).results[0]
+    return isinstance(made, Compiled)

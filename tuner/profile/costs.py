@@ -1,0 +1,289 @@
+"""FLOPs and bytes of every operation of a module, loop bodies times their trip count, library calls counted.
+
+FLOPs are those of floating-point arithmetic: a multiply-add is two, a transcendental function one, moving data none.
+Bytes are what an operation must at least read and write: each operand and result once, of sliced operands the slice.
+Caches may save more, and spills cost more. Work on padding of convolutions is counted as if it were done.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+from tuner.profile.hlo import Computation, Instruction, Module, Shape
+
+__all__ = ["Cost", "ModuleCosts", "module_costs"]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_FREE = _words(
+    """parameter constant tuple get-tuple-element bitcast after-all opt-barrier partition-id replica-id domain
+    add-dependency while conditional call iota copy-done async-done async-update send-done recv-done all-reduce-done
+    all-gather-done collective-permute-done"""
+)
+_ARITHMETIC = _words(
+    """add subtract multiply divide maximum minimum power remainder abs negate sign floor ceil round-nearest-afz
+    round-nearest-even exponential exponential-minus-one log log-plus-one logistic tanh tan sine cosine sqrt rsqrt cbrt
+    erf atan2 clamp"""
+)
+_DIGITS = re.compile(r"\d+")
+_LABELS = re.compile(r"\bdim_labels=(\w+)_(\w+)->(\w+)")
+_FORWARD, _BACKWARD = 4, 10  # FLOPs of fused attention: two, and five, products of query length x key length x head
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one execution. `dtype`: what its matrix units work on, "" if it uses none; `matrix`: FLOPs of those alone."""
+
+    flops: float = 0.0
+    bytes: float = 0.0
+    matrix: float = 0.0
+    dtype: str = ""
+
+
+class ModuleCosts(msgspec.Struct, frozen=True, kw_only=True):
+    """`each`: operation → cost of one execution; `runs`: operation → executions a step. `unknown`: loops whose trip
+    count isn't written down; their bodies count once."""
+
+    each: dict[str, Cost]
+    runs: dict[str, float]
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def flops(self) -> float:
+        """Of a whole step."""
+        return sum(cost.flops * self.runs[name] for name, cost in self.each.items())
+
+    @property
+    def bytes(self) -> float:
+        """Of a whole step."""
+        return sum(cost.bytes * self.runs[name] for name, cost in self.each.items())
+
+
+def module_costs(module: Module) -> ModuleCosts:
+    """Costs of everything that runs as an operation of its own. Of a branch each side counts as if it ran."""
+    each: dict[str, Cost] = {}
+    runs: dict[str, float] = {}
+    unknown: list[str] = []
+
+    def walk(computation: Computation, times: float) -> None:
+        for instruction in computation.instructions.values():
+            runs[instruction.name] = runs.get(instruction.name, 0.0) + times
+            if instruction.name not in each:
+                each[instruction.name] = _operation(module, computation, instruction)
+            inner = times
+            if instruction.opcode == "while":
+                inner = times * (1 if instruction.trips is None else instruction.trips)
+                if instruction.trips is None:
+                    unknown.append(instruction.name)
+            for body in module.bodies(instruction):
+                walk(body, inner)
+
+    if module.entry in module.computations:
+        walk(module.computations[module.entry], 1.0)
+    return ModuleCosts(each=each, runs=runs, unknown=tuple(dict.fromkeys(unknown)))
+
+
+def _operation(module: Module, computation: Computation, instruction: Instruction) -> Cost:
+    if instruction.opcode in _FREE or module.bodies(instruction):
+        return Cost()
+    worked = _work(module, computation, instruction)
+    return msgspec.structs.replace(worked, bytes=_traffic(module, computation, instruction))
+
+
+def _work(module: Module, computation: Computation, instruction: Instruction) -> Cost:
+    """FLOPs; of a fusion those of all that is fused."""
+    opcode = instruction.opcode
+    if opcode == "fusion":
+        inner = [module.computations[n] for n in instruction.called.get("calls", ()) if n in module.computations]
+        parts = [_work(module, fused, one) for fused in inner for one in fused.instructions.values()]
+        heaviest = max(parts, key=lambda cost: cost.matrix, default=Cost())
+        return Cost(flops=sum(c.flops for c in parts), matrix=sum(c.matrix for c in parts), dtype=heaviest.dtype)
+    operands = computation.operands(instruction)
+    if opcode == "dot":
+        return _matrix(_dot(instruction, operands), operands)
+    if opcode == "convolution":
+        return _matrix(_convolution(instruction, operands), operands)
+    if opcode == "custom-call":
+        return _matrix(_library(instruction, operands), operands)
+    result = instruction.shapes[0] if instruction.shapes else Shape("token", ())
+    if not _floating(result.dtype):
+        return Cost()
+    if opcode in _ARITHMETIC:
+        return Cost(flops=result.size)
+    if opcode in ("reduce", "reduce-window", "all-reduce", "reduce-scatter", "select-and-scatter"):
+        arrays = sum(o.shapes[0].size for o in operands[: max(1, len(operands) // 2)] if o.shapes)
+        window = _window(instruction, "size") if opcode == "reduce-window" else []
+        return Cost(flops=result.size * math.prod(window) if window else arrays)
+    return Cost()
+
+
+def _matrix(flops: float, operands: list[Instruction]) -> Cost:
+    dtype = operands[0].shapes[0].dtype if operands and operands[0].shapes else ""
+    return Cost(flops=flops, matrix=flops, dtype=dtype if flops else "")
+
+
+def _floating(dtype: str) -> bool:
+    return dtype.startswith(("f", "bf", "c"))
+
+
+def _numbers(text: str, field: str) -> list[int]:
+    found = re.search(rf"\b{field}=\{{([\d,]*)\}}", text)
+    return [int(n) for n in _DIGITS.findall(found.group(1))] if found else []
+
+
+def _dot(instruction: Instruction, operands: list[Instruction]) -> float:
+    if not operands or not operands[0].shapes:
+        return 0.0
+    left = operands[0].shapes[0].dims
+    contracted = math.prod(left[d] for d in _numbers(instruction.text, "lhs_contracting_dims") if d < len(left))
+    return 2.0 * instruction.shapes[0].size * contracted * _complex(instruction.shapes[0])
+
+
+def _complex(shape: Shape) -> float:
+    return 4.0 if shape.dtype.startswith("c") else 1.0
+
+
+def _window(instruction: Instruction, field: str) -> list[int]:
+    found = re.search(rf"\bwindow=\{{[^}}]*\b{field}=([\dx]+)", instruction.text)
+    return [int(n) for n in found.group(1).split("x")] if found else []
+
+
+def _convolution(instruction: Instruction, operands: list[Instruction]) -> float:
+    """Result elements x (kernel elements an output feature has) x 2. Zeros that stand between the elements of a dilated
+    input take no part."""
+    labels = _LABELS.search(instruction.text)
+    if labels is None or len(operands) < 2 or not operands[1].shapes:
+        return 0.0
+    kernel = operands[1].shapes[0]
+    place = labels.group(2).find("o")
+    features = kernel.dims[place] if 0 <= place < len(kernel.dims) else 1
+    holes = math.prod(_window(instruction, "lhs_dilate") or [1])
+    return 2.0 * instruction.shapes[0].size * kernel.size / max(features, 1) / holes
+
+
+def _library(instruction: Instruction, operands: list[Instruction]) -> float:
+    """What a library is called for: matrix products, convolutions, fused attention; others count nothing."""
+    target = instruction.target.lower()
+    if "fmha" in target or "flash" in target:
+        return _attention(instruction, operands, backward="backward" in target)
+    if "conv" in target:
+        # The gradients' results have other shapes than the forward pass, and do as much: count its result's elements.
+        return _library_convolution(instruction, operands)
+    if any(word in target for word in ("gemm", "matmul", "dot")) and len(operands) >= 2:
+        result = instruction.shapes[0]
+        left = operands[0].shapes[0]
+        found = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', instruction.text)
+        dims = [int(n) for n in _DIGITS.findall(found.group(1))] if found else []
+        if dims:
+            contracted = float(math.prod(left.dims[d] for d in dims if d < len(left.dims)))
+        else:  # (batch x rows) x contracted, and (batch x rows) x columns
+            contracted = left.size * (result.dims[-1] if result.dims else 1) / max(result.size, 1)
+        return 2.0 * result.size * contracted * _complex(result)
+    return 0.0
+
+
+def _library_convolution(instruction: Instruction, operands: list[Instruction]) -> float:
+    labels = _LABELS.search(instruction.text)
+    shapes = [o.shapes[0] for o in operands[:2] if o.shapes]
+    if labels is None or len(shapes) < 2 or not instruction.shapes:
+        return 0.0
+    target = instruction.target.lower()
+    result = instruction.shapes[0]
+    # Whichever is computed, the three arrays are the forward pass's input, kernel and output.
+    if "backwardinput" in target:
+        kernel, output = shapes[1], shapes[0]
+    elif "backwardfilter" in target:
+        kernel, output = result, shapes[1]
+    else:
+        kernel, output = shapes[1], result
+    place = labels.group(2).find("o")
+    features = kernel.dims[place] if 0 <= place < len(kernel.dims) else 1
+    return 2.0 * output.size * kernel.size / max(features, 1)
+
+
+def _attention(instruction: Instruction, operands: list[Instruction], *, backward: bool) -> float:
+    scores = re.search(r'"intermediate_tensor_shape":\{[^{}]*"dimensions":\[([^\]]*)\]', instruction.text)
+    if scores is None or not operands or not operands[0].shapes:
+        return 0.0
+    head = operands[0].shapes[0].dims[-1] if operands[0].shapes[0].dims else 1
+    size = math.prod(int(n) for n in _DIGITS.findall(scores.group(1)))
+    return float((_BACKWARD if backward else _FORWARD) * size * head)
+
+
+def _traffic(module: Module, computation: Computation, instruction: Instruction) -> float:
+    opcode = instruction.opcode
+    operands = computation.operands(instruction)
+    if opcode in ("dynamic-slice", "slice", "gather"):
+        return 2.0 * instruction.bytes
+    if opcode == "dynamic-update-slice" and len(operands) > 1:
+        return 2.0 * operands[1].bytes
+    if opcode == "scatter" and len(operands) > 2:
+        return 3.0 * operands[-1].bytes
+    if opcode.endswith("-start") and len(instruction.shapes) > 1:
+        return 2.0 * sum(operand.bytes for operand in operands)
+    if opcode != "fusion":
+        return instruction.bytes + sum(operand.bytes for operand in {o.name: o for o in operands}.values())
+    fused = next(
+        (module.computations[n] for n in instruction.called.get("calls", ()) if n in module.computations), None
+    )
+    if fused is None:
+        return instruction.bytes + sum(operand.bytes for operand in operands)
+    return _read(fused) + _written(fused, instruction)
+
+
+def _read(fused: Computation) -> float:
+    """Of parameters that are only sliced, the slices; of those that are only written into, nothing."""
+    total = 0.0
+    for parameter in fused.instructions.values():
+        if parameter.opcode != "parameter":
+            continue
+        uses = _users(fused, parameter)
+        if uses and all(_slices(user, parameter.name) for user in uses):
+            total += sum(user.bytes for user in uses)
+        elif uses and all(_updates(user, parameter.name) for user in uses):
+            continue
+        else:
+            total += parameter.bytes
+    return total
+
+
+def _users(fused: Computation, instruction: Instruction) -> list[Instruction]:
+    """What reads it, seen through bitcasts."""
+    users: list[Instruction] = []
+    for one in fused.instructions.values():
+        if instruction.name in one.operands:
+            users += _users(fused, one) if one.opcode == "bitcast" and not one.root else [one]
+    return users
+
+
+def _slices(user: Instruction, name: str) -> bool:
+    return user.opcode in ("dynamic-slice", "slice", "gather") and name in user.operands[:1]
+
+
+def _updates(user: Instruction, name: str) -> bool:
+    return user.opcode == "dynamic-update-slice" and name in user.operands[:1]
+
+
+def _written(fused: Computation, instruction: Instruction) -> float:
+    """The results; where the root only updates a slice in place, that slice."""
+    root = fused.root
+    if root is None:
+        return instruction.bytes
+    parts = fused.operands(root) if root.opcode == "tuple" else [root]
+    total = 0.0
+    for part in parts:
+        part = _through(fused, part)
+        inner = fused.operands(part)
+        total += inner[1].bytes if part.opcode == "dynamic-update-slice" and len(inner) > 1 else part.bytes
+    return total
+
+
+def _through(fused: Computation, instruction: Instruction) -> Instruction:
+    while instruction.opcode == "bitcast" and fused.operands(instruction):
+        instruction = fused.operands(instruction)[0]
+    return instruction

@@ -1,0 +1,212 @@
+"""From a profile to what can be done: which knob groups act on the bottleneck, and what no setting can mend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tuner.profile.breakdown import HOST_GAPS
+from tuner.profile.costs import ModuleCosts
+from tuner.profile.hlo import Module
+from tuner.profile.timeline import Event, Timeline
+from tuner.profile.types import Bound, Breakdown, Finding, Roofline
+
+__all__ = ["diagnose", "groups_for"]
+
+_MATTERS = 0.02  # of the step
+_COPY_SHARE = 0.01
+_F32_SHARE = 0.2
+_GAIN = 1.5  # how much faster products must be in the narrower type
+_LARGE_CONSTANT = 1 << 20
+_TINY_STEP_MS = 1.0
+_TINY_KERNEL_US = 10.0
+_IDLE = 0.4
+
+_BY_BOUND: Mapping[Bound, tuple[str, ...]] = {
+    "launch": ("launch", "fusion", "loops"),
+    "communication": ("schedule", "collectives", "pgle", "nccl"),
+    "memory": ("fusion", "memory", "schedule", "precision"),
+    "host": ("launch", "threads"),
+}
+_BY_CATEGORY: Mapping[str, tuple[str, ...]] = {
+    "matrix multiply": ("gemm", "library", "autotune", "precision"),
+    "attention": ("gemm", "cudnn", "library", "autotune"),
+    "convolution": ("cudnn", "library", "autotune"),
+    "elementwise": ("fusion", "codegen", "hlo"),
+    "reduction": ("fusion", "library", "codegen"),
+    "data movement": ("fusion", "hlo", "codegen"),
+    "loop control": ("loops", "launch", "threads"),
+    "copy on device": ("fusion", "memory"),
+    "collective": ("schedule", "collectives", "pgle", "nccl"),
+}
+
+
+def groups_for(breakdown: Breakdown, bound: Bound) -> tuple[str, ...]:
+    """Knob groups in the order in which they are worth trying: those that act on what holds the step back, then those
+    that act on the kinds of work that take longest."""
+    groups = [*_BY_BOUND.get(bound, ())]
+    for name, ms in sorted(breakdown.parts.items(), key=lambda item: -item[1]):
+        if breakdown.step_ms and ms / breakdown.step_ms >= _MATTERS:
+            groups += _BY_CATEGORY.get(name, ())
+    return tuple(dict.fromkeys(groups))
+
+
+def diagnose(
+    breakdown: Breakdown,
+    roofline: Roofline,
+    *,
+    bound: Bound,
+    modules: Mapping[str, Module],
+    costs: Mapping[str, ModuleCosts],
+    trace: Timeline,
+) -> tuple[Finding, ...]:
+    """What was found, what no setting can mend first. `trace`: one with Python functions, where there is one."""
+    found = [
+        *_callbacks(breakdown),
+        *_transfers(breakdown, trace),
+        *_recompiles(breakdown, trace),
+        *_constants(modules),
+        *_wide_products(breakdown, roofline, modules, costs),
+        *_tiny(breakdown),
+    ]
+    if groups := groups_for(breakdown, bound):
+        found.append(Finding(kind="knobs", text=f"what acts on this: {', '.join(groups)}", groups=groups))
+    return tuple(found)
+
+
+def _callbacks(breakdown: Breakdown) -> list[Finding]:
+    rows = [row for row in breakdown.ops if row.category == "host callback"]
+    if not rows:
+        return []
+    text = f"the step calls back into Python: {_percent(sum(r.share for r in rows))} of it"
+    return [Finding(kind="callback", text=text, where=rows[0].source)]
+
+
+def _transfers(breakdown: Breakdown, trace: Timeline) -> list[Finding]:
+    found = []
+    for category in ("copy host to device", "copy device to host"):
+        rows = [row for row in breakdown.ops if row.category == category]
+        share = sum(row.share for row in rows)
+        if share < _COPY_SHARE:
+            continue
+        calls = sum(row.calls for row in rows)
+        text = f"{calls:.3g} {category.replace('copy', 'copies')} inside the step: {_percent(share)} of it"
+        first = next((e for of in trace.devices.values() for e in of if e.category == category), None)
+        found.append(Finding(kind="transfer", text=text, where=rows[0].source or _frame(trace, first)))
+    return found
+
+
+def _recompiles(breakdown: Breakdown, trace: Timeline) -> list[Finding]:
+    if not breakdown.compiles:
+        return []
+    inside = [e for e in trace.host if any(start <= e.start < end for start, end in trace.steps)]
+    compiles = [e for e in inside if e.name.startswith("backend_compile")]
+    names = dict.fromkeys(name for compile_ in compiles if (name := _caller(inside, compile_)))
+    what = f" ({', '.join(names)})" if names else ""
+    text = (
+        f"{breakdown.compiles} compiles in {breakdown.steps} steady steps{what}, {breakdown.compile_ms:.3g} ms: "
+        "shapes, static arguments or the jitted function itself are new each time"
+    )
+    return [Finding(kind="recompiles", text=text, where=_frame(trace, compiles[0] if compiles else None))]
+
+
+def _caller(host: Sequence[Event], compile_: Event) -> str:
+    """The jitted function whose call compiles: the innermost around it."""
+    around = [
+        e for e in host if e.start <= compile_.start and compile_.end <= e.end and e.name.startswith("PjitFunction")
+    ]
+    return max(around, key=lambda e: e.start).name[len("PjitFunction(") : -1] if around else ""
+
+
+def _frame(trace: Timeline, event: Event | None) -> str:
+    """The innermost Python function of the user's around an event, as the trace names it: file and line."""
+    if event is None:
+        return ""
+    around = [f for f in trace.functions if f.start <= event.start < f.end and not _ours(f.name)]
+    return max(around, key=lambda f: f.start).name[1:] if around else ""
+
+
+def _ours(name: str) -> bool:
+    """Functions of jax, of its libraries and of the tracing itself. A trace has files without folders."""
+    file = name[1:].split(":")[0]
+    return not file.endswith(".py") or file in _LIBRARY_FILES
+
+
+_LIBRARY_FILES = frozenset(
+    f"{name}.py"
+    for name in [
+        *("api", "api_util", "array", "callback", "compiler", "compilation_cache", "contextlib", "core", "dispatch"),
+        *("ffi", "functools", "linear_util", "mlir", "partial_eval", "pjit", "profile", "profiler", "pxla", "stages"),
+        *("sharding_impls", "source_info_util", "state", "states", "traceback_util", "tree_util", "util", "wait"),
+        *("cache_key", "config", "monitoring", "threading", "loop", "pipe", "main", "xla_bridge", "indexing", "lax"),
+        *(
+            "lax_numpy",
+            "ufuncs",
+            "array_methods",
+            "array_constructors",
+            "numpy_like",
+            "basearray",
+            "wrapper",
+            "session",
+        ),
+    ]
+)
+
+
+def _constants(modules: Mapping[str, Module]) -> list[Finding]:
+    large = [
+        (instruction.bytes, instruction.source)
+        for module in modules.values()
+        for computation in module.computations.values()
+        for instruction in computation.instructions.values()
+        if instruction.opcode == "constant" and instruction.bytes >= _LARGE_CONSTANT
+    ]
+    if not large:
+        return []
+    _, where = max(large)
+    text = (
+        f"{len(large)} large constants in the program, {sum(s for s, _ in large) / 2**20:.3g} MiB: arrays that the "
+        "step closes over or that the compiler folds; they cost compile time and memory. Pass them as arguments"
+    )
+    return [Finding(kind="constants", text=text, where=where or next((w for _, w in large if w), ""))]
+
+
+def _wide_products(
+    breakdown: Breakdown, roofline: Roofline, modules: Mapping[str, Module], costs: Mapping[str, ModuleCosts]
+) -> list[Finding]:
+    """Products in float32 where the device is much faster in bfloat16."""
+    peaks = roofline.ceiling.flops_per_s if roofline.ceiling else {}
+    wide, narrow = peaks.get("f32"), peaks.get("bf16")
+    if not wide or not narrow or narrow < _GAIN * wide:
+        return []
+    each = {name: cost for of in costs.values() for name, cost in of.each.items()}
+    rows = [row for row in breakdown.ops if row.op and row.name in each and each[row.name].dtype == "f32"]
+    share = sum(row.share for row in rows)
+    if share < _F32_SHARE:
+        return []
+    text = (
+        f"{_percent(share)} of the step are products in float32; this device multiplies bfloat16 {narrow / wide:.1f} "
+        "times as fast, if the results allow it"
+    )
+    return [Finding(kind="float32", text=text, where=rows[0].source, groups=("precision",))]
+
+
+def _tiny(breakdown: Breakdown) -> list[Finding]:
+    """Too little work to keep the device busy."""
+    step = breakdown.step_ms
+    if not step or breakdown.compiles or not breakdown.kernels:
+        return []
+    idle = 1.0 - breakdown.busy_ms / step
+    small = step < _TINY_STEP_MS if breakdown.platform == "cpu" else breakdown.kernel_us < _TINY_KERNEL_US
+    if idle < _IDLE or not small:
+        return []
+    waits = breakdown.parts.get(HOST_GAPS, 0.0) / step
+    text = (
+        f"too little work: the device is idle for {_percent(idle)} of a step ({_percent(waits)} waiting for the host), "
+        f"and half its operations take less than {breakdown.kernel_us:.3g} us. A larger batch, or several steps in one "
+        "jitted call, would pay more than any setting"
+    )
+    return [Finding(kind="tiny", text=text)]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

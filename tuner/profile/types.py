@@ -1,0 +1,121 @@
+"""What a profile says: where a step's time goes, operation by operation, how far from the roof it is, and why."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tuner.profile.categories import Category
+
+__all__ = ["Bound", "Breakdown", "Ceiling", "Finding", "OpRow", "Roofline", "ScopeRow", "StepProfile"]
+
+Bound = Literal["compute", "memory", "latency", "launch", "communication", "host", "unknown"]
+"""What holds a step, or an operation, back most."""
+
+
+class OpRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation (a kernel, where its operation isn't known), per step and device.
+
+    `self_ms`: the time that is its own where several run at once; `total_ms`: while it or what it runs was active.
+    `share`: of the step. `flops`, `bytes`: None where they aren't known. `roof`: share of the roof that it reaches,
+    `bound` by what. `op`: False for a kernel.
+    `kernel`: the name that the trace has for it, if that is another.
+    """
+
+    name: str
+    category: Category
+    calls: float
+    self_ms: float
+    total_ms: float
+    share: float
+    scope: str = ""
+    source: str = ""
+    registers: int | None = None
+    occupancy: float | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    roof: float | None = None
+    bound: Bound = "unknown"
+    op: bool = True
+    kernel: str = ""
+
+
+class ScopeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A named scope. `name`: its path, "(none)" for what is in none. `self_ms`: without inner scopes."""
+
+    name: str
+    self_ms: float
+    total_ms: float
+    share: float
+
+
+class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a step's time goes, ms, means over the traced steps and devices. `parts` sum to `step_ms`: kinds of work
+    with something to show for it, exposed collectives and copies, launch gaps (short, between operations), host gaps
+    (long, and before the first and after the last operation).
+
+    `plain_ms`: a step without a trace. `hidden_ms`: collectives while something else ran. `dispatch_ms`: the host in
+    calls of jitted functions. `compiles`: in all traced steps. `kernels`: operations a step; `kernel_us`: their median.
+    `graphs`: share of them in CUDA graphs. `attributed`: share of device time whose operation is known.
+    """
+
+    platform: str
+    steps: int
+    devices: int
+    step_ms: float
+    plain_ms: float
+    parts: dict[str, float]
+    busy_ms: float
+    hidden_ms: float = 0.0
+    exposed_ms: float = 0.0
+    dispatch_ms: float = 0.0
+    compiles: int = 0
+    compile_ms: float = 0.0
+    kernels: float = 0.0
+    kernel_us: float = 0.0
+    graphs: float = 0.0
+    attributed: float = 1.0
+    ops: tuple[OpRow, ...] = ()
+    scopes: tuple[ScopeRow, ...] = ()
+    note: str = ""
+
+
+class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
+    """What the device can do at most: FLOP/s of matrix products by element type, bytes/s."""
+
+    flops_per_s: dict[str, float]
+    bytes_per_s: float
+
+
+class Roofline(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a step on one device. `share`: of the time at work, how much the roof alone would take; None without ceilings.
+    `at_least_ms`: that time. `note`: what the counts leave out."""
+
+    flops: float
+    bytes: float
+    share: float | None = None
+    at_least_ms: float | None = None
+    ceiling: Ceiling | None = None
+    note: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that no setting can mend, or that says which settings to try. `kind`: a word for programs. `where`:
+    file and line, as far as known. `groups`: knob groups that act on it, the best guess first."""
+
+    kind: str
+    text: str
+    where: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """`bound`: the verdict on the step; `evidence`: the numbers behind it. `files`: what was kept, by name."""
+
+    breakdown: Breakdown
+    roofline: Roofline
+    bound: Bound
+    evidence: str
+    findings: tuple[Finding, ...] = ()
+    files: dict[str, str] = {}

@@ -1,0 +1,153 @@
+"""What `tune profile` shows: as text for people, and as a document for programs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tuner.profile.types import OpRow, ScopeRow, StepProfile
+from tuner.report.layout import Page
+from tuner.report.where import profile_lines
+
+__all__ = ["SCHEMA", "Profiling", "profile_document", "render_profile"]
+
+SCHEMA = "tuner/profile/1"
+
+_OPS = 20
+_SCOPES = 12
+_WIDE = 90  # below it the table has fewer columns
+_NAME = 24
+
+
+class Profiling(msgspec.Struct, frozen=True, kw_only=True):
+    """`profile` None: Nsight Systems was asked for. `nsight`: its command, `kernel`: that of Nsight Compute for the
+    kernel that takes longest; () where there is none. `notices`: what is missing here, and why."""
+
+    profile: StepProfile | None
+    folder: Path
+    nsight: tuple[str, ...] = ()
+    kernel: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -> str:
+    """Verdict first, then the parts, the operations, the scopes, and where the traces are. Names of operations are cut;
+    paths and commands never are."""
+    page = Page(width)
+    profile = found.profile
+    if profile is not None:
+        profile_lines(page, profile)
+        _numbers(page, profile)
+        _operations(page, profile.breakdown.ops, wide=width >= _WIDE)
+        _scopes(page, profile.breakdown.scopes)
+        if note := "; ".join(filter(None, (profile.breakdown.note, profile.roofline.note))):
+            page.blank()
+            page.prose(note, style="dim")
+    _commands(page, found)
+    if profile is not None:
+        page.heading("files", "for XProf and TensorBoard (--logdir), Perfetto (ui.perfetto.dev) and pprof")
+        page.rows([("logdir", str(found.folder))], styles=("", "cyan"), wrap=False)
+        page.rows([*profile.files.items()], styles=("", "cyan"), wrap=False)
+    return page.text(color=color)
+
+
+def _numbers(page: Page, profile: StepProfile) -> None:
+    b, roof = profile.breakdown, profile.roofline
+    rows = [
+        (
+            "step",
+            f"{b.step_ms:.4g} ms in the trace, {b.plain_ms:.4g} ms without; {b.steps} steps, {_devices(b.devices)}",
+        ),
+        ("operations", f"{b.kernels:.4g} a step, half of them below {b.kernel_us:.3g} us"),
+        ("host", f"{b.dispatch_ms:.3g} ms a step in calls of jitted functions, {b.compiles} compiles in the trace"),
+    ]
+    if b.graphs:
+        rows.append(("CUDA graphs", f"hold {100 * b.graphs:.0f} % of the operations"))
+    if b.attributed < 0.995:
+        rows.append(("attributed", f"{100 * b.attributed:.0f} % of device time belongs to a known operation"))
+    if roof.ceiling is not None:
+        peaks = ", ".join(f"{name} {flops / 1e12:.3g} TFLOP/s" for name, flops in roof.ceiling.flops_per_s.items())
+        rows.append(("ceilings", f"{peaks}, memory {roof.ceiling.bytes_per_s / 1e9:.3g} GB/s (measured)"))
+    page.heading("numbers")
+    page.rows(rows)
+
+
+def _devices(number: int) -> str:
+    return "1 device" if number == 1 else f"{number} devices"
+
+
+def _operations(page: Page, rows: Sequence[OpRow], *, wide: bool) -> None:
+    shown = [row for row in rows if row.self_ms > 0][:_OPS]
+    if not shown:
+        return
+    page.heading("operations", "those that take longest themselves, per step")
+    if not wide:
+        page.rows([(f"{100 * r.share:.1f} %", _cut(r.name, 24), r.category) for r in shown], align="><<")
+        return
+    head = ("share", "self ms", "total ms", "calls", "of roof", "operation", "kind, scope, line")
+    table = [
+        (
+            f"{100 * row.share:.1f} %",
+            f"{row.self_ms:.3g}",
+            f"{row.total_ms:.3g}",
+            f"{row.calls:.3g}",
+            "" if row.roof is None else f"{100 * row.roof:.0f} %",
+            _cut(row.name, _NAME),
+            _about(row),
+        )
+        for row in shown
+    ]
+    page.rows([head, *table], align=">>>>><<")
+
+
+def _about(row: OpRow) -> str:
+    line = Path(row.source).name if row.source else ""
+    return ", ".join(filter(None, (row.category, row.scope, line, _launch(row))))
+
+
+def _launch(row: OpRow) -> str:
+    told = [f"{row.registers} registers"] if row.registers is not None else []
+    if row.occupancy is not None:
+        told.append(f"occupancy {100 * row.occupancy:.0f} %")
+    return ", ".join(told)
+
+
+def _scopes(page: Page, rows: Sequence[ScopeRow]) -> None:
+    if rows:
+        page.heading("named scopes", "with what is inside them, per step")
+        table = [
+            (f"{100 * row.share:.1f} %", f"{row.self_ms:.3g}", f"{row.total_ms:.3g}", row.name)
+            for row in rows[:_SCOPES]
+        ]
+        page.rows([("share", "self ms", "total ms", "scope"), *table], align=">>><")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _commands(page: Page, found: Profiling) -> None:
+    if not (found.nsight or found.kernel):
+        return
+    page.heading("NVIDIA's profilers")
+    for notice in found.notices:
+        page.prose(notice, indent=2)
+    for command in (found.nsight, found.kernel):
+        if command:
+            page.line(shlex.join(command), indent=2, style="cyan")
+
+
+def profile_document(found: Profiling) -> dict[str, Any]:
+    """The profile in full: numbers as in `tuner.profile.types`, null where there is none."""
+    return {
+        "schema": SCHEMA,
+        "profile": msgspec.to_builtins(found.profile),
+        "folder": str(found.folder),
+        "nsight_systems": list(found.nsight),
+        "nsight_compute": list(found.kernel),
+        "notices": list(found.notices),
+    }

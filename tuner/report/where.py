@@ -1,0 +1,167 @@
+"""Where a step's time went, under the default and under the winner: the report's section, and a few lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.knobs.config import DEFAULT
+from tuner.profile.types import Breakdown, Finding, OpRow, Roofline, StepProfile
+from tuner.report.blocks import Block, Cell, Code, Fold, Prose, Section, Table
+from tuner.report.layout import Page
+from tuner.report.stacked import stacked
+from tuner.report.view import RunView
+from tuner.store.events import Profiled
+
+__all__ = ["finding_text", "profile_blocks", "profile_lines", "roof_text", "where_lines", "where_section"]
+
+_OPS = 25
+_SCOPES = 25
+_NAME = 40
+_NO_SETTING = ("callback", "transfer", "recompiles", "constants", "float32", "tiny")
+
+
+def where_section(view: RunView) -> Section:
+    """Empty if nothing was profiled."""
+    sides = [(_side(p), p.profile) for p in _in_order(view.profiles) if p.profile is not None]
+    blocks: list[Block] = []
+    if sides:
+        blocks = profile_blocks(sides)
+        blocks.insert(0, Prose(text="Each in a fresh process of its own, in which nothing was measured."))
+    return Section(name="where", title="Where the time went", blocks=tuple(blocks))
+
+
+def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
+    """One profile, or several side by side, each with the name of its side."""
+    blocks: list[Block] = []
+    for name, profile in sides:
+        blocks.append(Prose(text=f"{name}: {_verdict(profile)}."))
+    caption = "Means over the traced steps and devices. Every moment of a step is in exactly one part."
+    notes = dict.fromkeys(p.breakdown.note for _, p in sides if p.breakdown.note)
+    blocks.append(
+        stacked(
+            [(name, profile.breakdown.parts) for name, profile in sides],
+            title="What a step is made of, in ms" + (", before and after" if len(sides) > 1 else ""),
+            caption=" ".join([caption, *(f"{note[:1].upper()}{note[1:]}." for note in notes)]),
+        )
+    )
+    names = list(dict.fromkeys(part for _, p in sides for part in p.breakdown.parts))
+    rows = tuple((part, *(_cell(p.breakdown.parts.get(part)) for _, p in sides)) for part in names)
+    sums = ("a step in the trace", *(_cell(p.breakdown.step_ms) for _, p in sides))
+    plain = ("a step without a trace", *(_cell(p.breakdown.plain_ms) for _, p in sides))
+    hidden = ("collectives hidden behind work", *(_cell(p.breakdown.hidden_ms) for _, p in sides))
+    more = (sums, plain, hidden) if any(p.breakdown.hidden_ms for _, p in sides) else (sums, plain)
+    head = ("part", *(f"{name}, ms" for name, _ in sides))
+    table = Table(caption="Parts of a step", head=head, rows=(*rows, *more), align="<" + ">" * len(sides))
+    blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
+    for name, profile in sides:
+        blocks += _details(name, profile)
+    found = list(dict.fromkeys(f for _, p in sides for f in p.findings if f.kind in _NO_SETTING))
+    if found:
+        rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found)
+        caption = "What no setting of XLA's can mend"
+        blocks.append(Table(caption=caption, head=("kind", "found", "where"), rows=rows_of))
+    return blocks
+
+
+def _in_order(profiles: Sequence[Profiled]) -> list[Profiled]:
+    """The default first."""
+    return sorted(profiles, key=lambda p: p.config != DEFAULT)
+
+
+def _side(profiled: Profiled) -> str:
+    return "default" if profiled.config == DEFAULT else "winner"
+
+
+def _verdict(profile: StepProfile) -> str:
+    bound = "it isn't clear what bounds it" if profile.bound == "unknown" else f"{profile.bound}-bound"
+    return f"{bound} ({profile.evidence}); {roof_text(profile.roofline)}"
+
+
+def roof_text(roofline: Roofline) -> str:
+    """FLOPs and bytes of a step, and how near that is to what the device can do."""
+    counted = f"{_si(roofline.flops)}FLOP and {_si(roofline.bytes)}B a step"
+    if roofline.share is None:
+        return counted
+    return f"{counted}, {100 * roofline.share:.0f} % of the roof while at work"
+
+
+def _si(value: float) -> str:
+    for factor, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.3g} "
+
+
+def _cell(ms: float | None) -> str:
+    return "" if ms is None else f"{ms:.4g}"
+
+
+def _details(name: str, profile: StepProfile) -> list[Block]:
+    breakdown = profile.breakdown
+    blocks: list[Block] = []
+    if breakdown.ops:
+        rows = tuple(_row(row) for row in breakdown.ops[:_OPS])
+        head = ("operation", "share", "ms, self / total", "what it is")
+        table = Table(caption=f"Operations of a step, {name}", head=head, rows=rows, align="<>><")
+        blocks.append(Fold(summary=f"Operations, {name}", blocks=(table,)))
+    if breakdown.scopes:
+        scopes = tuple(
+            (Code(row.name), f"{row.self_ms:.4g}", f"{row.total_ms:.4g}", f"{100 * row.share:.1f} %")
+            for row in breakdown.scopes[:_SCOPES]
+        )
+        table = Table(
+            caption=f"Named scopes of a step, {name}",
+            head=("scope", "self, ms", "total, ms", "share"),
+            rows=scopes,
+            align="<>>>",
+        )
+        blocks.append(Fold(summary=f"Named scopes, {name}", blocks=(table,)))
+    return blocks
+
+
+def _row(row: OpRow) -> tuple[Cell, ...]:
+    name = Code(row.name if len(row.name) <= _NAME else f"{row.name[: _NAME - 1]}…")
+    return name, f"{100 * row.share:.1f} %", f"{row.self_ms:.3g} / {row.total_ms:.3g}", _about(row)
+
+
+def _about(row: OpRow) -> str:
+    """Everything else that is known of an operation."""
+    told = [row.category, f"{row.calls:.3g} {'call' if row.calls == 1 else 'calls'}"]
+    told += [f"{_si(row.flops)}FLOP"] if row.flops else []
+    told += [f"{_si(row.bytes)}B"] if row.bytes else []
+    told += [f"{100 * row.roof:.0f} % of the roof ({row.bound})"] if row.roof is not None else []
+    told += [f"{row.registers} registers"] if row.registers is not None else []
+    told += [f"occupancy {100 * row.occupancy:.0f} %"] if row.occupancy is not None else []
+    return ", ".join([*told, *filter(None, (row.scope, Path(row.source).name if row.source else ""))])
+
+
+def finding_text(finding: Finding) -> str:
+    """A finding on one line."""
+    return f"{finding.text} ({finding.where})" if finding.where else finding.text
+
+
+def where_lines(page: Page, view: RunView) -> None:
+    """A few lines on each side; nothing if nothing was profiled."""
+    sides = [(_side(p), p.profile) for p in _in_order(view.profiles) if p.profile is not None]
+    if not sides:
+        return
+    page.heading("where the time went", "each in a fresh process of its own")
+    for name, profile in sides:
+        page.line(name, indent=2)
+        profile_lines(page, profile, indent=6)
+
+
+def profile_lines(page: Page, profile: StepProfile, *, indent: int = 0) -> None:
+    """The verdict, the largest parts, and what was found."""
+    page.prose(_verdict(profile), indent=indent)
+    page.prose(_parts(profile.breakdown), indent=indent)
+    for finding in profile.findings:
+        page.prose(finding_text(finding), indent=indent)
+
+
+def _parts(breakdown: Breakdown) -> str:
+    ranked = sorted(breakdown.parts.items(), key=lambda item: -item[1])
+    told = [f"{name} {100 * ms / breakdown.step_ms:.0f} %" for name, ms in ranked if ms >= 0.01 * breakdown.step_ms]
+    hidden = f"; collectives hidden behind work {breakdown.hidden_ms:.3g} ms" if breakdown.hidden_ms else ""
+    return f"{breakdown.step_ms:.4g} ms: {', '.join(told)}{hidden}"
