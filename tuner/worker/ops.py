@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.worker.compile import compile_variants
+from tuner.worker.compile import compile_variants, lower_step
 from tuner.worker.numerics import check_numerics
 from tuner.worker.pgle import take_profile
 from tuner.worker.probe import probe
@@ -18,6 +18,7 @@ __all__ = ["OPERATIONS"]
 
 OPERATIONS: Mapping[str, Callable[[WorkerSession, Any], Any]] = {
     "probe": probe,
+    "lower": lower_step,
     "compile": compile_variants,
     "round": time_round,
     "numerics": check_numerics,
