@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.handoff.fit import mismatches, visible
+from tuner.handoff.fit import visible
 from tuner.machine import Environment, read_host
+from tuner.machine.environment import mismatches
 
 
 def interpreter(folder: Path, *distributions: str, name: str = "python") -> Path:

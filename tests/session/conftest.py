@@ -65,6 +65,8 @@ def answer(request):
     op = request["op"]
     if op == "load":
         return {loaded}
+    if op == "lower":
+        return {{"program": "p"}}
     if op == "compile":
         return {{"results": [compiled(v["id"]) for v in request["variants"]]}}
     if op == "round":

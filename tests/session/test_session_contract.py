@@ -15,7 +15,7 @@ from session_recorder import launch_of, record, variant_of
 from tuner.errors import SessionEnded, TunerError
 from tuner.knobs.config import Config
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Arm, Block, Compiled, CompileReply, Loaded, NumericsReply, Variant
+from tuner.protocol.messages import Arm, Block, Compiled, CompileReply, Loaded, Lowered, NumericsReply, Variant
 from tuner.session.base import Launch, Session, SessionFactory
 from tuner.session.deadlines import Deadlines
 from tuner.session.fake_machine import FakeMachine
@@ -134,6 +134,14 @@ def test_compile_gives_one_result_a_variant_in_order_and_failures_are_data(sessi
     assert session.ended is None
 
 
+def test_lowering_alone_tells_the_program_that_compiling_will(session: Session) -> None:
+    lowered = session.lower()
+    assert isinstance(lowered, Lowered)
+    control = session.compile([Variant(id="control")]).results[0]
+    assert isinstance(control, Compiled)
+    assert lowered.program == (control.first_program or control.program)
+
+
 def test_the_same_settings_compile_to_the_same_code(session: Session) -> None:
     first, second = (session.compile([variant_of(FAST)]).results[0] for _ in range(2))
     assert isinstance(first, Compiled)
@@ -194,6 +202,7 @@ def calls(session: Session, folder: Path) -> list[Callable[[], object]]:
     return [
         session.start,
         lambda: session.probe([]),
+        session.lower,
         lambda: session.compile([]),
         lambda: session.round([]),
         lambda: session.numerics("control", steps=1, reference=folder / "r"),

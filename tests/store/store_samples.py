@@ -17,10 +17,10 @@ from tuner.machine.environment import Environment
 from tuner.measure.types import Estimate, Verdict
 from tuner.profile.types import Breakdown, Finding, OpRow, Roofline, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Block, Compiled, LeafStats, Loaded, NumericsReply
+from tuner.protocol.messages import Block, CacheModule, Compiled, LeafStats, Loaded, NumericsReply
 from tuner.store import events as ev
 from tuner.store.lines import encode
-from tuner.store.records import BaselineRecord, ConfirmRecord, Finalist, ProbeRecord
+from tuner.store.records import BaselineRecord, ConfirmRecord, Finalist, ProbeRecord, SealRecord
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -140,6 +140,21 @@ def confirmed(config: Config = FAST, verdict: Verdict = Verdict.FASTER, gain: fl
     return ev.StageFinished(stage="confirm", seconds=60.0, record=record)
 
 
+def sealed(number: int = 1) -> ev.StageFinished:
+    record = SealRecord(
+        bundle=f"/made/up/bundle/{number:04d}",
+        environment={"XLA_FLAGS": "--xla_cpu_fast_math=true"},
+        cache_requests=2,
+        cache_hits=2,
+        first_step_cold_s=0.5,
+        first_step_warm_s=0.1,
+        notices=(),
+        number=number,
+        modules=(CacheModule(module="jit_step", key="jit_step-ab12", hit=True, fields={"computation": "0f"}),),
+    )
+    return ev.StageFinished(stage="seal", seconds=3.0, record=record)
+
+
 def loaded() -> Loaded:
     return Loaded(
         source="build",
@@ -229,6 +244,7 @@ def whole_run() -> list[ev.AnyEvent]:
         ev.Notice(text="a line\nand “another”"),
         ev.Interruption(stage="search"),
         confirmed(),
+        sealed(),
         ev.SessionClosed(session="home", failure=BROKEN_PIPE),
         ev.RunFinished(exit_code=0),
     ]
@@ -252,9 +268,10 @@ def _write_assets(folder: Path) -> None:
     import sqlite3
 
     from tuner.store.index import Index
+    from tuner.store.tables import SCHEMA
 
     folder.mkdir(exist_ok=True)
-    log, database = folder / f"events-v{ev.VERSION}.jsonl", folder / "index-v1.db"
+    log, database = folder / f"events-v{ev.VERSION}.jsonl", folder / f"index-v{SCHEMA}.db"
     for path in (log, database):
         path.unlink(missing_ok=True)
     index = Index(f"sqlite:///{database}")
@@ -262,6 +279,8 @@ def _write_assets(folder: Path) -> None:
         raise SystemExit(text)
     index.close()
     connection = sqlite3.connect(database)  # one small file: nothing left in the write-ahead log
+    connection.execute("UPDATE tuner_runs SET host = 'made-up'")
+    connection.commit()
     connection.execute("PRAGMA journal_mode=DELETE")
     connection.execute("VACUUM")
     connection.close()

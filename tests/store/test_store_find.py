@@ -1,4 +1,4 @@
-"""Finding a run by its name or its workload."""
+"""Finding a run by its name."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import UsageError, WorkloadError
-from tuner.store import RunFolder, find_run, runs_at, runs_of, workload_digest
+from tuner.errors import UsageError
+from tuner.store import RunFolder, find_run, runs_at
 from tuner.store.events import RunStarted
 from tuner.store.log import EventLog
 
 
-def keep(store: Path, name: str, *, age_s: float, workload: str = "f.py", digest: str = "") -> RunFolder:
+def keep(store: Path, name: str, *, age_s: float) -> RunFolder:
     run = RunFolder(path=store / "runs" / name)
     run.create()
     with EventLog(run.events) as log:
         log.append(
             RunStarted(
                 run=name,
-                workload=workload,
+                workload="f.py",
                 command=(),
-                identity={"workload": digest},
+                identity={},
                 options={},
                 inherited={},
                 tuner="0",
@@ -74,19 +74,3 @@ def test_an_unknown_one_gets_a_suggestion(runs: tuple[RunFolder, ...]) -> None:
     with pytest.raises(UsageError, match="unknown run ''") as caught:
         find_run((), "", where="RUN")
     assert caught.value.next == "tune WORKLOAD"
-
-
-def test_runs_of_a_workload_are_told_from_those_of_another_text(tmp_path: Path) -> None:
-    workload = tmp_path / "f.py"
-    workload.write_text("x = 1\n")
-    keep(tmp_path, "old", age_s=3, workload="elsewhere/f.py", digest="of another text")
-    keep(tmp_path, "new", age_s=2, workload="elsewhere/f.py", digest=workload_digest(workload))
-    keep(tmp_path, "moved", age_s=1, workload="other_name.py", digest=workload_digest(workload))
-    keep(tmp_path, "foreign", age_s=0, workload="g.py", digest="of g")
-    (tmp_path / "runs" / "empty").mkdir()
-    (tmp_path / "runs" / "empty" / "events.jsonl").touch()
-    found = runs_of(runs_at(str(tmp_path)), workload)
-    assert [run.id for run in found.same] == ["new", "moved"]
-    assert [run.id for run in found.edited] == ["old"]
-    with pytest.raises(WorkloadError):
-        runs_of((), tmp_path / "none.py")

@@ -3,6 +3,8 @@ from __future__ import annotations
 import math
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from store_samples import (
     baselined,
     confirmed,
     probed,
+    sealed,
     started,
     trial,
     write_log,
@@ -29,8 +32,13 @@ from tuner.measure.types import Verdict
 from tuner.store.events import AnyEvent, RunFinished
 from tuner.store.folder import RunFolder, Store, open_store
 from tuner.store.index import Index
+from tuner.store.log import read
+from tuner.store.records import ConfirmRecord
+from tuner.store.tables import SCHEMA
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -65,7 +73,7 @@ def run_of(store: Store, name: str, *middle: AnyEvent, exit_code: int | None = 0
 
 def test_a_whole_run_fills_every_table(store: Store, index: Index) -> None:
     assert index.record(write_log(store.run("a").events)) == ""
-    tables = ("programs", "environments", "configs", "runs", "trials", "verdicts")
+    tables = ("programs", "environments", "configs", "runs", "trials", "verdicts", "bundles", "cache_keys")
     assert {t: count(store, t) for t in tables} == {
         "programs": 1,
         "environments": 1,
@@ -73,6 +81,8 @@ def test_a_whole_run_fills_every_table(store: Store, index: Index) -> None:
         "runs": 1,
         "trials": 4,
         "verdicts": 1,
+        "bundles": 1,
+        "cache_keys": 1,
     }
 
 
@@ -278,8 +288,9 @@ def test_events_that_do_not_start_with_the_run_are_a_mistake(store: Store, index
         index.record(run_of(store, "a", trial(0))[1:])
 
 
-def test_the_stored_database_of_version_1_answers_and_takes_more(tmp_path: Path) -> None:
-    shutil.copy(ASSETS / "index-v1.db", tmp_path / "tuner.db")
+@pytest.mark.parametrize("version", range(1, SCHEMA + 1))
+def test_the_stored_database_of_every_version_answers_and_takes_more(tmp_path: Path, version: int) -> None:
+    shutil.copy(ASSETS / f"index-v{version}.db", tmp_path / "tuner.db")
     index = Index(f"sqlite:///{tmp_path}/tuner.db")
     (known,) = index.best_for(PROGRAM, ENVIRONMENT.key)
     assert (known.config, known.run, known.estimate.gain) == (FAST, "nbody-3f9a1c", 0.05)
@@ -289,3 +300,104 @@ def test_the_stored_database_of_version_1_answers_and_takes_more(tmp_path: Path)
     )
     assert {FAST, EMPTY} == {k.config for k in index.best_for(PROGRAM, ENVIRONMENT.key)}
     index.close()
+
+
+def schema(path: Path) -> dict[str, list[tuple[str, str, int]]]:
+    """Every table of ours with its columns (name, type, whether it may be empty), and every index."""
+    connection = sqlite3.connect(path)
+    try:
+        names = connection.execute("SELECT name, type FROM sqlite_master WHERE name LIKE 'tuner%'").fetchall()
+        return {
+            name: sorted(
+                (row[1], row[2], row[3]) if kind == "table" else (row[2], "", 0)
+                for row in connection.execute(f"PRAGMA {kind}_info({name})")
+            )
+            for name, kind in names
+        }
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("version", range(1, SCHEMA))
+def test_a_migrated_database_has_the_tables_of_a_new_one(tmp_path: Path, version: int) -> None:
+    shutil.copy(ASSETS / f"index-v{version}.db", tmp_path / "old.db")
+    for name in ("old", "new"):
+        index = Index(f"sqlite:///{tmp_path}/{name}.db")
+        index.open()
+        index.close()
+    assert schema(tmp_path / "old.db") == schema(tmp_path / "new.db")
+
+
+def test_what_an_older_version_did_not_keep_is_taken_from_the_logs(store: Store) -> None:
+    shutil.copy(ASSETS / "index-v1.db", database(store))
+    events = read(ASSETS / "events-v1.jsonl")
+    folder = store.run("nbody-3f9a1c")
+    folder.create()
+    shutil.copy(ASSETS / "events-v1.jsonl", folder.events)
+    assert count(store, "runs") == 1
+    index = Index(store.url, runs=store.runs)
+    index.open()
+    connection = sqlite3.connect(database(store))
+    rows = connection.execute("SELECT digest, name, verdict, log FROM tuner_runs ORDER BY log").fetchall()
+    connection.close()
+    assert rows[-1] == ("ab12", "nbody.py", "faster", str(folder.events))
+    assert count(store, "bundles") == 1
+    assert index.record(events) == ""
+    assert count(store, "bundles") == 1
+    index.close()
+
+
+def test_two_that_migrate_at_once_do_it_once(tmp_path: Path) -> None:
+    shutil.copy(ASSETS / "index-v1.db", tmp_path / "tuner.db")
+    code = f"from tuner.store.index import Index; Index('sqlite:///{tmp_path}/tuner.db').open()"
+    started_ = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    assert [process.communicate(timeout=60)[1] for process in started_] == ["", "", ""]
+    index = Index(f"sqlite:///{tmp_path}/tuner.db")
+    assert [k.config for k in index.best_for(PROGRAM, ENVIRONMENT.key)] == [FAST]
+    index.close()
+
+
+def test_two_processes_that_write_at_once_lose_nothing(store: Store) -> None:
+    """Each records ten runs, event by event, into one database."""
+    for name in ("a", "b"):
+        for number in range(10):
+            run_of(store, f"{name}{number}", *[trial(i) for i in range(5)], confirmed(), sealed())
+    code = """
+import sys
+from pathlib import Path
+from tuner.store.index import Index
+from tuner.store.log import read
+
+url, runs, name = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+for number in range(10):
+    index = Index(url)
+    events = read(runs / f"{name}{number}" / "events.jsonl")
+    for end in range(2, len(events) + 1):
+        if trouble := index.record(events[:end], limit_s=30.0):
+            raise SystemExit(trouble)
+    index.close()
+"""
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, store.url, str(store.runs), name], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        for name in ("a", "b")
+    ]
+    assert [process.communicate(timeout=120)[1] for process in writers] == ["", ""]
+    assert {t: count(store, t) for t in ("runs", "trials", "verdicts", "bundles")} == {
+        "runs": 20,
+        "trials": 100,
+        "verdicts": 20,
+        "bundles": 20,
+    }
+
+
+def test_a_finalist_that_was_never_timed_keeps_no_verdict_out(store: Store, index: Index) -> None:
+    event = confirmed(FAST)
+    assert isinstance(event.record, ConfirmRecord)
+    lost = msgspec.structs.replace(event.record.finalists[0], config=EMPTY, control_ms=math.nan, best_ms=math.nan)
+    record = msgspec.structs.replace(event.record, finalists=(*event.record.finalists, lost))
+    assert index.record(run_of(store, "a", msgspec.structs.replace(event, record=record))) == ""
+    assert count(store, "verdicts") == 2

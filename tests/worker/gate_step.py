@@ -24,6 +24,7 @@ from tuner.measure import COARSE_NUDGE, Tolerance, judge, second_chance, toleran
 from tuner.protocol.messages import Compile, Compiled, Numerics, NumericsReply, Variant
 from tuner.worker import open as opening
 from tuner.worker.compile import compile_variants
+from tuner.worker.events import CompileEvents
 from tuner.worker.numerics import check_numerics
 from tuner.worker.session import WorkerSession
 
@@ -176,7 +177,7 @@ def workload(
 
 
 def session_of(*args: Any, **kwargs: Any) -> WorkerSession:
-    session = opening.open_build(workload(*args, **kwargs)).session
+    session = opening.open_build(workload(*args, **kwargs), CompileEvents()).session
     compiled(session, "control")
     return session
 

@@ -172,6 +172,7 @@ def test_the_persistent_cache_is_reported_and_what_comes_out_of_it_is_told_by_it
     control: Compiled, start_worker, tmp_path
 ) -> None:
     env = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    told: dict[str, dict[str, str]] = {}
     for hit in (False, True):
         worker = start_worker(env)
         worker.loaded(SOURCE)
@@ -183,6 +184,15 @@ def test_the_persistent_cache_is_reported_and_what_comes_out_of_it_is_told_by_it
         assert a.code_covers == ("hlo" if hit else "hlo+codegen")
         assert a.code[:16] == b.code[:16] == control.code[:16]
         assert (a.code == control.code) is not hit
+        keys = [(m.module, m.hit) for m in reply.modules if m.module == "jit_step"]
+        assert keys == [("jit_step", hit)] * 2
+        assert {m.key for m in reply.modules if m.hit is hit} == {m.key for m in reply.modules}
+        assert len(reply.modules) > 2  # what build() compiled is told too
+        assert {m.module for m in worker.compile(Variant(id="a")).modules} == {"jit_step"}  # each is told once
+        fields = {m.key: m.fields for m in reply.modules}
+        assert all(m.key.startswith(m.module) and "accelerator_config" in m.fields for m in reply.modules)
+        told = told or fields
+        assert fields == told
 
 
 PRODUCTION = """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuner.handoff.bundle import Bundle, latest_bundle, load_bundle
+from tuner.handoff.bundle import Bundle, latest_bundle, load_bundle, next_number
 from tuner.handoff.cache import isolated, loading, production, sealing
-from tuner.handoff.contents import Best, FileDigest, Manifest, Options
+from tuner.handoff.contents import Best, Control, FileDigest, Manifest, Options
 from tuner.handoff.dialects import DIALECTS, Content, Dialect
 from tuner.handoff.emission import content_of
 from tuner.handoff.merging import MergedFlags, merge_flags
@@ -15,6 +15,7 @@ __all__ = [
     "Best",
     "Bundle",
     "Content",
+    "Control",
     "Dialect",
     "FileDigest",
     "Manifest",
@@ -26,6 +27,7 @@ __all__ = [
     "load_bundle",
     "loading",
     "merge_flags",
+    "next_number",
     "production",
     "sealing",
     "write_bundle",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +13,7 @@ from tuner.errors import TunerError
 from tuner.handoff.cache import production
 from tuner.handoff.contents import BEST_SCHEMA, MANIFEST_SCHEMA, VERSION, Best, FileDigest, Manifest
 from tuner.handoff.dialects import DIALECTS
+from tuner.store.identity import run_name
 
 __all__ = [
     "CACHE_FOLDER",
@@ -24,6 +26,7 @@ __all__ = [
     "digest",
     "latest_bundle",
     "load_bundle",
+    "next_number",
 ]
 
 T = TypeVar("T")
@@ -103,6 +106,13 @@ def latest_bundle(root: Path) -> Path | None:
     """The bundle under `root` with the highest number, None if there is none."""
     numbered = [path for path in root.glob("[0-9]*") if path.name.isdecimal() and (path / MANIFEST_FILE).is_file()]
     return max(numbered, key=lambda path: int(path.name), default=None)
+
+
+def next_number(runs: Path, workload: str) -> int:
+    """The number of the next bundle of workloads whose file is called `workload`, in the store whose runs lie in
+    `runs`. Runs bear their workload's name, so that no file has to be read."""
+    there = runs.glob(f"{glob.escape(run_name(workload))}-*/bundle/[0-9]*")
+    return 1 + max((int(path.name) for path in there if path.name.isdecimal()), default=0)
 
 
 def digest(data: bytes) -> FileDigest:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
-from tuner.machine.environment import Environment
 from tuner.machine.host import read_host
 
-__all__ = ["mismatches", "visible"]
+__all__ = ["visible"]
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 # What decides about the compiler and its flags; a distribution's folder is called <name>-<version>.dist-info.
@@ -29,16 +27,6 @@ def visible(command: str = "", *, path: str | None = None, nvidia: Path = _NVIDI
     seen = {"cpu": host.cpu, "cores": f"{host.usable_cores:g}", **_packages(command, path)}
     kinds = {_model(file) for file in nvidia.glob("*/information")} - {""}
     return seen | ({"device_kind": kinds.pop()} if len(kinds) == 1 else {})
-
-
-def mismatches(environment: Environment, seen: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The parts of a result's identity that are `seen` to be others here: name → (there, here)."""
-    on_cpu = environment.identity.get("platform") == "cpu"
-    return {
-        name: (value, seen[name])
-        for name, value in environment.identity.items()
-        if name in seen and seen[name] != value and not (on_cpu and name == "device_kind")
-    }
 
 
 def _packages(command: str, path: str | None) -> dict[str, str]:

@@ -37,7 +37,8 @@ def _finding(manifest: Manifest) -> tuple[str, ...]:
     if manifest.verdict is not Verdict.FASTER:
         reason = _WHY_DEFAULT[manifest.verdict]
         return (f"Verdict {manifest.verdict.value}: {reason}. This holds the default.",)
-    step = f"{manifest.best_ms:.4g} ms {manifest.objective.per}, the default {manifest.control_ms:.4g} ms"
+    times = [f"{ms:.4g} ms" for ms in (manifest.best_ms, manifest.control_ms) if ms is not None]
+    step = f"{times[0]} {manifest.objective.per}, the default {times[1]}" if len(times) == 2 else "step times unknown"
     gain = f"Verdict faster: {_interval(manifest.estimate)}; {step}" if manifest.estimate else f"Verdict faster; {step}"
     return (gain, *_sealed(manifest), *_named("Settings: ", manifest.settings))
 

@@ -10,21 +10,24 @@ import msgspec
 
 from tuner.errors import UsageError
 from tuner.handoff.bundle import MANIFEST_FILE, Bundle, latest_bundle, load_bundle
-from tuner.handoff.fit import mismatches
-from tuner.store.find import find_run, runs_at, runs_of
-from tuner.store.folder import RunFolder
+from tuner.machine.environment import mismatches
+from tuner.store.find import find_run, runs_at
+from tuner.store.folder import RunFolder, locate_store
+from tuner.store.lookup import look_up, question_of
 
 __all__ = ["Target", "resolve"]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """`bundle` None: there is none, and `why` says why. `edited`: the workload's file (or a module beside it) is not
-    what was tuned. `unlike`: what the place has other than the measured identity, name → (there, here)."""
+    what was tuned. `unlike`: what the place has other than the measured identity, name → (there, here). `notice`: what
+    the user should know of the store's database."""
 
     bundle: Bundle | None = None
     why: str = ""
     edited: bool = False
     unlike: dict[str, tuple[str, str]] = {}
+    notice: str = ""
 
     @property
     def differs(self) -> str:
@@ -32,21 +35,31 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(f"{name} is {here}, not {there}" for name, (there, here) in self.unlike.items())
 
 
-def resolve(name: str, *, store: str, seen: Mapping[str, str] | None = None, cached: bool = False) -> Target:
+def resolve(
+    name: str,
+    *,
+    store: str,
+    seen: Mapping[str, str] | None = None,
+    cached: bool = False,
+    number: int | None = None,
+    previous: bool = False,
+) -> Target:
     """What is meant by `name`: the path of a bundle, of a run's folder or of a workload, or a run's id in `store`.
 
-    `seen`: what is known of the place (`fit.visible`). Of a workload's runs the newest one with a verdict counts that
-    fits it; one that doesn't fit, or was made for another text of the file, comes only if there is no other. `cached`:
-    read the sealed cache too. Raises UsageError if nothing or several things are meant, TunerError for a bundle that
-    was changed.
+    `seen`: what is known of the place (`fit.visible`). Of a workload's bundles the newest that fits the place counts,
+    or the one with this `number`, or the one `previous` to the newest; one that doesn't fit, or was made for another
+    text of the file, comes only if there is no other. `cached`: read the sealed cache too. Raises UsageError if nothing
+    or several things are meant, TunerError for a bundle that was changed.
     """
     path = Path(os.path.expanduser(name))
+    if path.is_file() and path.name != MANIFEST_FILE:
+        return _of_workload(path, store, seen or {}, cached, number, previous)
+    if number is not None or previous:
+        raise UsageError("this names one result already", where=name, next="name the workload's file to go back")
     if path.is_dir():
         return _in_folder(path, seen or {}, cached)
     if path.is_file():
-        if path.name == MANIFEST_FILE:
-            return _load(path.parent, seen or {}, cached)
-        return _of_workload(path, store, seen or {}, cached)
+        return _load(path.parent, seen or {}, cached)
     runs = runs_at(store)
     if os.sep in name or path.suffix == ".py":
         near = _near(path)
@@ -86,22 +99,29 @@ def _of_run(run: RunFolder, seen: Mapping[str, str], cached: bool) -> Target:
     return _load(newest, seen, cached)
 
 
-def _of_workload(path: Path, store: str, seen: Mapping[str, str], cached: bool) -> Target:
-    known = runs_of(runs_at(store), path)
-    targets = [_of_run(run, seen, cached) for run in reversed(known.same)]
-    edited = [_of_run(run, seen, cached) for run in reversed(known.edited)]
-    answers = [msgspec.structs.replace(t, edited=True) for t in edited]
-    for found in (
-        [t for t in targets if t.bundle and not t.unlike],
-        [t for t in answers if t.bundle and not t.unlike],
-        [t for t in targets if t.bundle],
-        [t for t in answers if t.bundle],
-        targets,
-        answers,
-    ):
-        if found:
-            return found[0]
-    return Target(why=f"{path} was not tuned yet: {store} keeps no run of it")
+def _of_workload(
+    path: Path, store: str, seen: Mapping[str, str], cached: bool, number: int | None, previous: bool
+) -> Target:
+    found = look_up(locate_store(store), question_of(path, number=number, previous=previous), seen=seen)
+    answer = found.answer
+    if answer is None:
+        return Target(why=_none(path, store, found.unfinished, number, previous), notice=found.notice)
+    edited = answer.by == "name"
+    if answer.bundle is None:
+        where = f"its bundle was sealed on {answer.host or 'another machine'} and isn't here"
+        return Target(why=f"run {answer.run}: {where}", edited=edited, unlike=answer.unlike, notice=found.notice)
+    target = _load(answer.bundle, seen, cached)
+    return msgspec.structs.replace(target, edited=edited, notice=found.notice)
+
+
+def _none(path: Path, store: str, unfinished: tuple[str, ...], number: int | None, previous: bool) -> str:
+    if number is not None:
+        return f"{store} has no bundle {number} of {path.name}"
+    if previous:
+        return f"{store} has no bundle of {path.name} before the newest"
+    if unfinished:
+        return f"run {unfinished[0]} is unfinished: it has no verdict yet"
+    return f"{path} was not tuned yet: {store} keeps no run of it"
 
 
 def _near(path: Path) -> str:

@@ -8,18 +8,19 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tuner.errors import TunerError, UsageError
-from tuner.handoff.bundle import CACHE_FOLDER, ENV_FILE, MANIFEST_FILE, PROFILE_FILE, Bundle, digest
+from tuner.handoff.bundle import CACHE_FOLDER, ENV_FILE, MANIFEST_FILE, PROFILE_FILE, Bundle, digest, load_bundle
 from tuner.handoff.cache import production
 from tuner.handoff.contents import Best, Manifest, Options
 from tuner.handoff.dialects.docker import DOCKER
 from tuner.handoff.dialects.documents import JSON
 from tuner.handoff.dialects.shell import SHELL
 from tuner.handoff.emission import content_of
-from tuner.measure.types import Estimate, Verdict
+from tuner.measure.types import Verdict
 from tuner.protocol.messages import OptionValue
 from tuner.store.disk import disk_error
 
@@ -37,16 +38,17 @@ def write_bundle(
 ) -> Bundle:
     """Write the next numbered bundle under `root` and return it; its folder appears whole or not at all.
 
-    `manifest` holds the environment as it was confirmed; what loading the `cache` needs is added here. `options`: the
-    config as compile options, None if some of it needs a whole process. `cache`: the folder that sealing filled.
-    Raises ValueError if a verdict other than faster comes with settings, UsageError for a variable that no env-file
-    can carry, TunerError if `cache` holds nothing, StoreError if the disk refuses.
+    `manifest` holds the environment as it was confirmed; what loading the `cache` needs is added here, and its number
+    becomes the next free one from there on. `options`: the config as compile options, None if some of it needs a whole
+    process. `cache`: the folder that sealing filled. What was written is read back and compared. Raises ValueError if a
+    verdict other than faster comes with settings, UsageError for a variable that no env-file can carry, TunerError if
+    `cache` holds nothing, StoreError if the disk refuses.
     """
     if manifest.verdict is not Verdict.FASTER and manifest.settings:
         raise ValueError(f"a bundle whose verdict is {manifest.verdict.value} must hold the default")
     entries = {} if cache is None else _entries(cache)
     env = {**manifest.env, **(production() if entries else {})}
-    manifest = msgspec.structs.replace(manifest, env=env, cache=bool(entries), estimate=_finite(manifest))
+    manifest = msgspec.structs.replace(manifest, env=env, cache=bool(entries), **_finite(manifest))
     best = Best(
         verdict=manifest.verdict,
         speedup=manifest.estimate.speedup if manifest.estimate else None,
@@ -57,7 +59,8 @@ def write_bundle(
         workload_knobs=dict(workload_knobs or {}),
     )
     try:
-        with _reserved(root) as (folder, final):
+        with _reserved(root, manifest.number) as (folder, final):
+            manifest = msgspec.structs.replace(manifest, number=int(final.name))
             cached = final / CACHE_FOLDER if manifest.cache else None
             content = content_of(manifest, best, cache=cached)
             texts = {}
@@ -76,6 +79,7 @@ def write_bundle(
             manifest = msgspec.structs.replace(manifest, files=files)
             for name, data in {**contents, MANIFEST_FILE: _json(manifest)}.items():
                 _write(folder / name, data)
+            load_bundle(folder)
     except OSError as error:
         raise disk_error(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
     return Bundle(path=final, manifest=manifest, best=best)
@@ -94,12 +98,12 @@ def _entries(cache: Path) -> dict[str, Path]:
 
 
 @contextlib.contextmanager
-def _reserved(root: Path) -> Iterator[tuple[Path, Path]]:
-    """A folder to write in, which gets its number as name at the end. The next free number is taken, by whoever is
-    first to make the hidden folder of that number; it is removed if the writing fails."""
+def _reserved(root: Path, least: int) -> Iterator[tuple[Path, Path]]:
+    """A folder to write in, which gets its number as name at the end. The next free number from `least` on is
+    taken, by whoever is first to make the hidden folder of that number; it is removed if the writing fails."""
     root = root.absolute()
     root.mkdir(parents=True, exist_ok=True)
-    for number in range(1, 10_000):
+    for number in range(max(1, least), 10_000):
         final, folder = root / f"{number:04d}", root / f".{number:04d}.part"
         try:
             if not final.exists():
@@ -144,9 +148,11 @@ def _json(value: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
-def _finite(manifest: Manifest) -> Estimate | None:
-    """The estimate, unless it is one that could not be computed: JSON knows no infinity."""
+def _finite(manifest: Manifest) -> dict[str, Any]:
+    """The manifest's numbers without those that could not be computed: JSON knows no infinity."""
     estimate = manifest.estimate
-    if estimate is None or not all(map(math.isfinite, (estimate.gain, estimate.se, estimate.low, estimate.high))):
-        return None
-    return estimate
+    if estimate is not None and not all(map(math.isfinite, (estimate.gain, estimate.se, estimate.low, estimate.high))):
+        estimate = None
+    times = {"control_ms": manifest.control_ms, "best_ms": manifest.best_ms}
+    finite = {name: ms if ms is not None and math.isfinite(ms) else None for name, ms in times.items()}
+    return {"estimate": estimate, **finite}

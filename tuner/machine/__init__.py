@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.machine.conditions import Conditions, Sampler, calm, disturbed, readings
 from tuner.machine.devices import Device, DeviceReader, DeviceState, FakeDevices, open_devices
-from tuner.machine.environment import Environment, environment_of
+from tuner.machine.environment import Environment, environment_of, mismatches
 from tuner.machine.host import Host, network_filesystem, read_host
 from tuner.machine.inherited import inherited, relevant
 from tuner.machine.interpreter import Interpreter, read_interpreter
@@ -26,6 +26,7 @@ __all__ = [
     "disturbed",
     "environment_of",
     "inherited",
+    "mismatches",
     "network_filesystem",
     "open_devices",
     "read_host",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tuner.machine.host import Host
     from tuner.protocol.messages import Loaded
 
-__all__ = ["Environment", "environment_of"]
+__all__ = ["Environment", "environment_of", "mismatches"]
 
 # What may differ between two machines that a result is carried over to; every other version is identity.
 _CONTEXT_VERSIONS = frozenset({"python", "numpy", "zstandard"})
@@ -61,3 +61,13 @@ def environment_of(loaded: Loaded, devices: Sequence[Device], host: Host) -> Env
     }
     known = {name: ", ".join(sorted(filter(None, values))) for name, values in facts.items()}
     return Environment(identity=identity, context=context | processor | {n: v for n, v in known.items() if v})
+
+
+def mismatches(environment: Environment, seen: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The parts of a result's identity that are `seen` to be others here: name → (there, here)."""
+    on_cpu = environment.identity.get("platform") == "cpu"
+    return {
+        name: (value, seen[name])
+        for name, value in environment.identity.items()
+        if name in seen and seen[name] != value and not (on_cpu and name == "device_kind")
+    }

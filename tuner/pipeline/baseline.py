@@ -90,6 +90,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     )
     record = BaselineRecord(
         program=bench.control.program,
+        first_program=bench.control.first_program,
         control_ms=1e3 * control_s,
         steps_per_block=form.steps,
         steps_discarded=discarded,

@@ -11,8 +11,8 @@ import msgspec
 
 import tuner
 from tuner.errors import SessionEnded
-from tuner.handoff import Bundle, Manifest, Options, production, sealing, write_bundle
-from tuner.knobs import Config, split, variant, workload_knobs
+from tuner.handoff import Bundle, Control, Manifest, Options, next_number, production, sealing, write_bundle
+from tuner.knobs import DEFAULT, Config, split, variant, workload_knobs
 from tuner.machine import relevant
 from tuner.measure import Verdict
 from tuner.pipeline.bench import CONTROL, Benches
@@ -21,7 +21,7 @@ from tuner.pipeline.launches import emitted, launch
 from tuner.pipeline.profiles import profile_sides
 from tuner.pipeline.sealed import DRAWS, Sealed, best_draw, compare, draws_differ
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Arm, Block, Variant
+from tuner.protocol.messages import Arm, Block, CacheModule, Variant
 from tuner.report.wording import ratio
 from tuner.store.events import SessionClosed, SessionStarted
 from tuner.store.records import BaselineRecord, ConfirmRecord, ProbeRecord, SealRecord
@@ -30,11 +30,15 @@ __all__ = ["run_seal"]
 
 
 class _FirstStep(msgspec.Struct, frozen=True):
-    """A fresh process's way to its first finished step: seconds from lowering on, and its persistent-cache events."""
+    """A fresh process's way to its first finished step: seconds from lowering on, and what it looked for in the
+    persistent cache since it started."""
 
     seconds: float
-    requests: int
-    hits: int
+    modules: tuple[CacheModule, ...]
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        return tuple(m.module for m in self.modules if not m.hit)
 
 
 def run_seal(run: Run, benches: Benches) -> SealRecord:
@@ -63,7 +67,7 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         _say(run, confirmed, sealed)
     bundle = write_bundle(
         run.folder.bundle,
-        _manifest(run, confirmed, sealed, tuple(notices)),
+        _manifest(run, confirmed, sealed, tuple(notices), cold.modules if cold else ()),
         options=_options(run, chosen),
         workload_knobs={**run.workload_knobs, **workload_knobs(run.held.join(chosen), run.space)},
         cache=cache if filled else None,
@@ -73,8 +77,9 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         run.status("seal", "loading the bundle in another fresh process")
         found = {"JAX_ENABLE_COMPILATION_CACHE": None, **production(bundle.cache)}
         warm = _first_step(run, chosen, "verify", found, notices)
-        if warm is not None and warm.hits < warm.requests:
-            notices.append(f"only {warm.hits} of {warm.requests} compiles were found in the sealed cache")
+        if warm is not None and warm.missed:
+            missed, some = len(warm.missed), ", ".join(dict.fromkeys(warm.missed))
+            notices.append(f"{missed} of {len(warm.modules)} compiles weren't found in the sealed cache: {some}")
     for folder in caches:
         shutil.rmtree(folder, ignore_errors=True)
     _lay_out(run, bundle)
@@ -84,8 +89,8 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
     return SealRecord(
         bundle=str(bundle.path),
         environment=bundle.manifest.env,
-        cache_requests=warm.requests if warm else 0,
-        cache_hits=warm.hits if warm else 0,
+        cache_requests=len(warm.modules) if warm else 0,
+        cache_hits=len(warm.modules) - len(warm.missed) if warm else 0,
         first_step_cold_s=cold.seconds if cold else 0.0,
         first_step_warm_s=warm.seconds if warm else 0.0,
         notices=tuple(notices),
@@ -94,6 +99,8 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         sealed_pairs=sealed.pairs,
         sealed_note=sealed.note,
         draws_ms=draws_ms,
+        number=bundle.manifest.number,
+        modules=warm.modules if warm else (),
     )
 
 
@@ -141,21 +148,24 @@ def _first_step(
         run.emit(SessionClosed(session=session.launch.log.stem, failure=ended_by))
     result = results[0]
     if isinstance(result, Block):
-        return _FirstStep(took_s - result.seconds, reply.cache_requests, reply.cache_hits)
+        return _FirstStep(took_s - result.seconds, reply.modules)
     if isinstance(result, Failure):
         notices.append(f"the compilation cache is not sealed: {result.message} (see {session.launch.log})")
     return None
 
 
-def _manifest(run: Run, confirmed: ConfirmRecord, sealed: Sealed, notices: tuple[str, ...]) -> Manifest:
-    env = emitted(run, confirmed.chosen)
+def _manifest(
+    run: Run, confirmed: ConfirmRecord, sealed: Sealed, notices: tuple[str, ...], modules: tuple[CacheModule, ...]
+) -> Manifest:
+    env, baseline = emitted(run, confirmed.chosen), run.record("baseline", BaselineRecord)
     faster = confirmed.verdict is Verdict.FASTER
     return Manifest(
         created=time.time(),
         tuner=tuner.__version__,
         run=run.folder.id,
         workload=run.workload.path.name,
-        program=run.record("baseline", BaselineRecord).program,
+        program=baseline.program,
+        first_program=baseline.first_program,
         environment=run.record("probe", ProbeRecord).environment,
         settings=confirmed.chosen.as_dict(),
         held=run.held.as_dict(),
@@ -170,6 +180,18 @@ def _manifest(run: Run, confirmed: ConfirmRecord, sealed: Sealed, notices: tuple
         sealed=sealed.estimate,
         sealed_note=sealed.note,
         notices=notices,
+        number=next_number(run.folder.path.parent, run.workload.path.name),
+        modules=modules,
+        control=Control(
+            argv=run.options.argv,
+            platform=run.options.platform,
+            knobs=dict(run.workload_knobs),
+            env=emitted(run, DEFAULT),
+            margin=run.margin,
+            form=baseline.form,
+            numerics_steps=baseline.numerics_steps,
+            tolerances=baseline.tolerances,
+        ),
     )
 
 

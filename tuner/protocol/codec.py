@@ -20,6 +20,7 @@ T = TypeVar("T")
 OPS: Mapping[str, tuple[type[Any], type[Any]]] = {
     "load": (messages.Load, messages.Loaded),
     "probe": (messages.Probe, messages.ProbeReply),
+    "lower": (messages.Lower, messages.Lowered),
     "compile": (messages.Compile, messages.CompileReply),
     "round": (messages.Round, messages.RoundReply),
     "numerics": (messages.Numerics, messages.NumericsReply),

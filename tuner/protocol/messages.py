@@ -16,6 +16,7 @@ __all__ = [
     "PROTOCOL",
     "Arm",
     "Block",
+    "CacheModule",
     "Ceilings",
     "CeilingsReply",
     "Close",
@@ -27,6 +28,8 @@ __all__ = [
     "LeafStats",
     "Load",
     "Loaded",
+    "Lower",
+    "Lowered",
     "Numerics",
     "NumericsReply",
     "OptionValue",
@@ -112,6 +115,18 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lower:
+    """Trace and lower the step with no options; nothing compiles, nothing runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """`program`: as `Compiled.first_program` of the control would be."""
+
+    program: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """Ask the compiler about option names, and optionally about values; nothing ever compiles.
 
@@ -160,7 +175,11 @@ class Compile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """`program`: hash of StableHLO + shapes + shardings + donation; `code`: hash of what the compiler made
-    (canonical optimised HLO, and machine code where it can be read). `peak_bytes` is the compiler's own estimate."""
+    (canonical optimised HLO, and machine code where it can be read). `peak_bytes` is the compiler's own estimate.
+
+    `first_program`: the program of the very first call, where that is another one than all later calls run (the step's
+    outputs are placed otherwise than its first arguments); else "".
+    """
 
     id: str
     program: str
@@ -171,15 +190,33 @@ class Compiled:
     peak_bytes: int | None
     collectives: dict[str, int] = field(default_factory=dict)
     cache_hit: bool | None = None
+    first_program: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheModule:
+    """A module that was looked for in the persistent compilation cache under `key`. `fields`: 16 hex digits of each
+    part of the key by the name that jax gives it ("XLA flags", "accelerator_config", …), empty where jax doesn't tell.
+    """
+
+    module: str
+    key: str
+    hit: bool
+    fields: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileReply:
-    """One entry a variant, in the order asked. `requests`/`hits`: persistent-cache events during this call."""
+    """One entry a variant, in the order asked. `cache_requests`/`cache_hits`: persistent-cache events during this call.
+
+    `modules`: everything that this process has looked for in the persistent cache since the last such reply, what the
+    workload compiled while it was built included.
+    """
 
     results: tuple[Compiled | Failure, ...]
     cache_requests: int = 0
     cache_hits: int = 0
+    modules: tuple[CacheModule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

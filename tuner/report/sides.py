@@ -214,5 +214,5 @@ def _finite(estimate: Estimate | None) -> Estimate | None:
     return estimate
 
 
-def _time(ms: float) -> float | None:
-    return ms if math.isfinite(ms) and ms > 0 else None
+def _time(ms: float | None) -> float | None:
+    return ms if ms is not None and math.isfinite(ms) and ms > 0 else None

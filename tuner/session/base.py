@@ -16,6 +16,7 @@ from tuner.protocol.messages import (
     CeilingsReply,
     CompileReply,
     Loaded,
+    Lowered,
     NumericsReply,
     OptionValue,
     PgleReply,
@@ -73,6 +74,10 @@ class Session(Protocol):
 
     def probe(self, names: Sequence[str], values: Mapping[str, Sequence[OptionValue]] | None = None) -> ProbeReply:
         """Which option names exist, with their types, and which of `values` the compiler refuses."""
+        ...
+
+    def lower(self) -> Lowered | Failure:
+        """The step's program, without compiling it."""
         ...
 
     def compile(self, variants: Sequence[Variant], *, threads: int = 1, function: str = "") -> CompileReply:

@@ -16,11 +16,13 @@ from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import (
     Arm,
     Block,
+    CacheModule,
     CeilingsReply,
     Compiled,
     CompileReply,
     LeafStats,
     Loaded,
+    Lowered,
     NumericsReply,
     OptionValue,
     PgleReply,
@@ -71,6 +73,7 @@ class _Cache:
         named = env.get("JAX_COMPILATION_CACHE_DIR")
         on = named and env.get("JAX_ENABLE_COMPILATION_CACHE") != "false"
         self.folder = Path(named) if named and on else None
+        self.modules: list[CacheModule] = []
         self._writes = float(env.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS") or 1.0) <= 1.0
         self.requests = self.hits = 0
 
@@ -80,6 +83,7 @@ class _Cache:
             return drawn
         self.requests += 1
         entry = self.folder / code
+        self.modules.append(CacheModule(module="jit_step", key=f"jit_step-{code}", hit=entry.exists()))
         if entry.exists():
             self.hits += 1
             return float(entry.read_text())
@@ -140,6 +144,11 @@ class FakeSession:
                     bad.setdefault(name, {})[str(value)] = complaint
         return ProbeReply(types=types, bad_values=bad)
 
+    def lower(self) -> Lowered | Failure:
+        self._life.require()
+        self._machine.advance(0.05 * self._machine.compile_s)
+        return Lowered(program=self._machine.code(self._program))
+
     def compile(self, variants: Sequence[Variant], *, threads: int = 1, function: str = "") -> CompileReply:
         self._life.require()
         if function:
@@ -149,7 +158,9 @@ class FakeSession:
             self._machine.advance(self._machine.compile_s * math.ceil(len(variants) / threads))
         results = tuple(self._compile(v, cache) for v in variants)
         self._machine.advance(self._machine.compile_s * (cache.requests - cache.hits))
-        return CompileReply(results=results, cache_requests=cache.requests, cache_hits=cache.hits)
+        return CompileReply(
+            results=results, cache_requests=cache.requests, cache_hits=cache.hits, modules=tuple(cache.modules)
+        )
 
     def round(self, arms: Sequence[Arm], *, reset: bool = True, function: str = "") -> tuple[Block | Failure, ...]:
         self._life.require()

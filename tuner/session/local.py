@@ -16,6 +16,8 @@ from tuner.protocol.messages import (
     CompileReply,
     Load,
     Loaded,
+    Lower,
+    Lowered,
     Numerics,
     NumericsReply,
     OptionValue,
@@ -92,6 +94,9 @@ class LocalSession:
     def probe(self, names: Sequence[str], values: Mapping[str, Sequence[OptionValue]] | None = None) -> ProbeReply:
         request = Probe(names=tuple(names), values={n: tuple(v) for n, v in (values or {}).items()})
         return self._connection.expect(ProbeReply, request, limit_s=self._limits.probe(len(request.names)))
+
+    def lower(self) -> Lowered | Failure:
+        return self._connection.ask(Lowered, Lower(), limit_s=self._limits.load())
 
     def compile(self, variants: Sequence[Variant], *, threads: int = 1, function: str = "") -> CompileReply:
         request = Compile(variants=tuple(variants), threads=threads, function=function)

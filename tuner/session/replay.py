@@ -17,6 +17,7 @@ from tuner.protocol.messages import (
     Compiled,
     CompileReply,
     Loaded,
+    Lowered,
     NumericsReply,
     OptionValue,
     PgleReply,
@@ -115,6 +116,12 @@ class ReplaySession:
         """Types as the recorded probe found them; refused values are not in the log."""
         self._life.require()
         return ProbeReply(types={name: self._run.option_types.get(name) for name in names})
+
+    def lower(self) -> Lowered | Failure:
+        self._life.require()
+        for compiled in self._own.compiled.values():
+            return Lowered(program=compiled.first_program or compiled.program)
+        return _unrecorded("nothing was compiled in the recorded session", "lower")
 
     def compile(self, variants: Sequence[Variant], *, threads: int = 1, function: str = "") -> CompileReply:
         self._life.require()

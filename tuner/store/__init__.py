@@ -6,8 +6,8 @@ SQLAlchemy and Optuna are slow to load.
 
 from __future__ import annotations
 
-from tuner.store.find import WorkloadRuns, find_run, runs_at, runs_of
-from tuner.store.folder import RunFolder, Store, open_store
+from tuner.store.find import find_run, runs_at
+from tuner.store.folder import RunFolder, Store, locate_store, open_store
 from tuner.store.identity import earlier_run, new_run, run_id, run_identity
 from tuner.store.log import EventLog, read
 from tuner.store.sources import local_sources, workload_digest
@@ -16,16 +16,15 @@ __all__ = [
     "EventLog",
     "RunFolder",
     "Store",
-    "WorkloadRuns",
     "earlier_run",
     "find_run",
     "local_sources",
+    "locate_store",
     "new_run",
     "open_store",
     "read",
     "run_id",
     "run_identity",
     "runs_at",
-    "runs_of",
     "workload_digest",
 ]

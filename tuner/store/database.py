@@ -10,13 +10,27 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 from tuner.errors import StoreError
 
-__all__ = ["damaged", "engine_for", "engine_options", "explain", "hasten", "passing", "retry", "set_aside", "shown"]
+__all__ = [
+    "MEMORY",
+    "damaged",
+    "engine_for",
+    "engine_options",
+    "explain",
+    "hasten",
+    "passing",
+    "retry",
+    "set_aside",
+    "shown",
+]
 
 T = TypeVar("T")
+
+MEMORY = "sqlite://"
+"""The URL of a database in memory."""
 
 # SQLite's own wait for a lock. Short: we wait ourselves, in steps that keep two waiters apart.
 _WAIT_S = 0.2
@@ -30,6 +44,8 @@ def engine_options(url: str) -> dict[str, Any]:
     No pool: a connection that outlives its transaction would keep writing to a file that was set aside.
     """
     options: dict[str, Any] = {"poolclass": NullPool}
+    if url == MEMORY:
+        return {"poolclass": StaticPool}  # its database lives and dies with the one connection
     if url.startswith("sqlite"):
         options["connect_args"] = {"timeout": _WAIT_S}
     return options

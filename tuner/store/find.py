@@ -1,35 +1,20 @@
-"""Which run is meant: by its name, the beginning of it, or the workload that it tuned."""
+"""Which run is meant: by its name, or the beginning of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-
-import msgspec
 
 from tuner.errors import UsageError
-from tuner.store.events import RunStarted
-from tuner.store.folder import DEFAULT_FOLDER, RunFolder, Store
-from tuner.store.log import read_first
-from tuner.store.sources import workload_digest
+from tuner.store.folder import RunFolder, locate_store
 
-__all__ = ["WorkloadRuns", "find_run", "runs_at", "runs_of"]
+__all__ = ["find_run", "runs_at"]
 
 _SHOWN = 3
 
 
-class WorkloadRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs of one workload, the newest last. `same`: its file and the modules beside it were then what they are now;
-    `edited`: a file of that name, with other contents."""
-
-    same: tuple[RunFolder, ...]
-    edited: tuple[RunFolder, ...]
-
-
 def runs_at(where: str) -> tuple[RunFolder, ...]:
     """The runs that the store at `where` (a folder or a database URL) keeps, the newest last; no folder is made."""
-    root = DEFAULT_FOLDER if "://" in where else Path(where)
-    runs = Store(root=root.absolute(), url=where).run_folders()
+    runs = locate_store(where).run_folders()
     return tuple(sorted(runs, key=lambda run: run.events.stat().st_mtime))
 
 
@@ -55,18 +40,3 @@ def find_run(runs: Sequence[RunFolder], name: str, *, where: str) -> RunFolder:
         where=where,
         next=f"the newest ones are {', '.join(run.id for run in runs[-_SHOWN:])}" if runs else "tune WORKLOAD",
     )
-
-
-def runs_of(runs: Sequence[RunFolder], workload: Path) -> WorkloadRuns:
-    """Those of `runs` that tuned `workload`, in the same order. Raises WorkloadError if the file can't be read."""
-    digest = workload_digest(workload)
-    same, edited = [], []
-    for run in runs:
-        started = read_first(run.events)
-        if not isinstance(started, RunStarted):
-            continue
-        if started.identity.get("workload") == digest:
-            same.append(run)
-        elif Path(started.workload).name == workload.name:
-            edited.append(run)
-    return WorkloadRuns(same=tuple(same), edited=tuple(edited))

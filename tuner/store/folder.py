@@ -15,7 +15,7 @@ from tuner.errors import StoreError, StoreUnusable
 from tuner.machine.host import network_filesystem
 from tuner.store.disk import disk_error, full
 
-__all__ = ["DEFAULT_FOLDER", "RunFolder", "Store", "open_store"]
+__all__ = ["DEFAULT_FOLDER", "RunFolder", "Store", "locate_store", "open_store"]
 
 DEFAULT_FOLDER = Path(".tuner")
 _DATABASE = "tuner.db"
@@ -127,21 +127,25 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_store(where: str | Path = DEFAULT_FOLDER) -> Store:
-    """The store that `--store` names: a folder (with a SQLite database in it) or a database URL.
+    """The store that `--store` names, ready to be written.
 
-    With a URL the runs stay in ``./.tuner``. The folder is created, with a ``.gitignore`` of its own that covers all of
-    it; a folder that holds other things already is used as it is. Raises StoreError, before anything is measured, if
-    it can't be written or has no room, and for SQLite URLs on a network filesystem, where its locks don't hold.
+    The folder is created, with a ``.gitignore`` of its own that covers all of it; a folder that holds other things
+    already is used as it is. Raises StoreError, before anything is measured, if it can't be written or has no room, and
+    for SQLite URLs on a network filesystem, where its locks don't hold.
     """
-    text = str(where)
+    _prepare(_root(where))
+    return locate_store(where)
+
+
+def locate_store(where: str | Path = DEFAULT_FOLDER) -> Store:
+    """The store that `--store` names: a folder (with a SQLite database in it) or a database URL. With a URL the runs
+    stay in ``./.tuner``. Nothing is made or written. Raises StoreError as `open_store` does for SQLite on a network
+    filesystem."""
+    root, text = _root(where), str(where)
     if "://" in text:
-        root = DEFAULT_FOLDER.absolute()
-        _prepare(root)
         url = _driver(text)
         _refuse_network_sqlite(url)
         return Store(root=root, url=url)
-    root = Path(where).expanduser().absolute()
-    _prepare(root)
     if kind := network_filesystem(root):
         database = _local_database(root)
         notice = (
@@ -150,6 +154,10 @@ def open_store(where: str | Path = DEFAULT_FOLDER) -> Store:
         )
         return Store(root=root, url=f"sqlite:///{database}", notices=(notice,))
     return Store(root=root, url=f"sqlite:///{root / _DATABASE}")
+
+
+def _root(where: str | Path) -> Path:
+    return DEFAULT_FOLDER.absolute() if "://" in str(where) else Path(where).expanduser().absolute()
 
 
 def _prepare(root: Path) -> None:

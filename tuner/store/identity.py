@@ -18,7 +18,7 @@ from tuner.store.folder import RunFolder, Store
 from tuner.store.log import read_first
 from tuner.store.sources import workload_digest
 
-__all__ = ["earlier_run", "new_run", "run_id", "run_identity"]
+__all__ = ["earlier_run", "new_run", "run_id", "run_identity", "run_name"]
 
 # Variables that change what is printed and nothing else.
 _LOGGING = frozenset(
@@ -75,8 +75,13 @@ def run_identity(
 
 def run_id(parts: Mapping[str, str]) -> str:
     """A short name for an identity, the same every time: the workload's name and six hex digits."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", parts.get("name", "")).strip("-.") or "run"
-    return f"{name[:40]}-{hashlib.sha256(msgspec.json.encode(sorted(parts.items()))).hexdigest()[:6]}"
+    name = run_name(parts.get("name", ""))
+    return f"{name}-{hashlib.sha256(msgspec.json.encode(sorted(parts.items()))).hexdigest()[:6]}"
+
+
+def run_name(workload: str) -> str:
+    """How the ids of a workload's runs begin. `workload`: its file's name, with or without the ending."""
+    return (re.sub(r"[^A-Za-z0-9_.]+", "-", workload.removesuffix(".py")).strip("-.") or "run")[:40]
 
 
 def earlier_run(store: Store, parts: Mapping[str, str]) -> RunFolder | None:

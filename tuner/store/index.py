@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -19,12 +20,17 @@ from tuner.store import tables
 from tuner.store.database import damaged, engine_for, explain, retry, set_aside, shown
 from tuner.store.events import AnyEvent, RunStarted
 from tuner.store.folder import RunFolder
+from tuner.store.lines import uid_of
 from tuner.store.log import read, read_first
-from tuner.store.rows import Row, changes_of, uid_of
+from tuner.store.migrations import MIGRATIONS
+from tuner.store.rows import Row, changes_of
 
 __all__ = ["Index", "Known"]
 
 T = TypeVar("T")
+
+# Of PostgreSQL's advisory locks, the one under which tables are made and migrated: "tune", in ASCII.
+_LOCK = 0x74756E65
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,18 +43,23 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Index:
-    """The index at `url` (SQLite or PostgreSQL). It holds nothing that the event logs don't: a trouble with it costs
-    no measurement.
+    """The index at `url` (SQLite or PostgreSQL; ``sqlite://`` is one in memory). It holds nothing that the event logs
+    don't: a trouble with it costs no measurement.
 
-    `runs`: the folder of run folders, from which a new, damaged or incomplete database is filled. `notices` collects
-    what the user should know, until `record` returns it. One caller at a time.
+    `runs`: the folder of run folders, from which a new, damaged or incomplete database is filled. `wanted`: of which
+    runs; None means all. `notices` collects what the user should know, until `record` returns it. `renewed`: a damaged
+    database was made anew, so that the Optuna studies in it are gone too. One caller at a time.
     """
 
-    def __init__(self, url: str, *, runs: Path | None = None) -> None:
+    def __init__(
+        self, url: str, *, runs: Path | None = None, wanted: Callable[[RunStarted], bool] | None = None
+    ) -> None:
         """Raises StoreError for a URL that can't be used at all; nothing is touched yet."""
         self._url = url
         self._engine = engine_for(url)
         self._runs = runs
+        self._wanted = wanted
+        self.renewed = False
         self._ready = False
         self._done: dict[str, int] = {}
         self.notices: list[str] = []
@@ -56,8 +67,8 @@ class Index:
     def open(self, *, limit_s: float = 10.0) -> None:
         """Make the tables, or check them, and take up runs of `runs` that are missing or weren't finished.
 
-        A damaged SQLite file is kept aside and made anew. Raises StoreError if the database stays locked for
-        `limit_s` seconds, can't be written, or has another version's tables.
+        A damaged SQLite file is kept aside and made anew; tables of an older version are migrated. Raises StoreError if
+        the database stays locked for `limit_s` seconds, can't be written, or has a newer version's tables.
         """
         if self._ready:
             return
@@ -77,7 +88,7 @@ class Index:
         """
         try:
             self.open(limit_s=limit_s)
-            self._sound(lambda: retry(lambda: self._take_up(events), limit_s=limit_s))
+            self._sound(lambda: retry(lambda: self._take_up(events, self._log_of(events)), limit_s=limit_s))
         except StoreError as error:
             self.notices.append(f"the index wasn't updated: {error.what}")
         except sa.exc.SQLAlchemyError as error:
@@ -90,7 +101,7 @@ class Index:
         self.open()
         for folder in folders:
             try:
-                self._rebuild(read(folder.events))
+                self._rebuild(read(folder.events), folder.events)
             except sa.exc.SQLAlchemyError as error:
                 raise self._error(error) from error
 
@@ -111,7 +122,7 @@ class Index:
         )
         self.open()
         try:
-            rows = retry(lambda: self._select(query), limit_s=10.0)
+            rows = retry(lambda: self.select(query), limit_s=10.0)
         except sa.exc.SQLAlchemyError as error:
             raise self._error(error) from error
         newest: dict[str, sa.RowMapping] = {}
@@ -131,7 +142,7 @@ class Index:
         )
         self.open()
         try:
-            rows = retry(lambda: self._select(query), limit_s=10.0)
+            rows = retry(lambda: self.select(query), limit_s=10.0)
         except sa.exc.SQLAlchemyError as error:
             raise self._error(error) from error
         known = [
@@ -147,7 +158,8 @@ class Index:
     def close(self) -> None:
         self._engine.dispose()
 
-    def _select(self, query: sa.Select[tuple[object, ...]]) -> list[sa.RowMapping]:
+    def select(self, query: sa.Executable) -> list[sa.RowMapping]:
+        """All rows of a query. Raises what SQLAlchemy raises."""
         with self._engine.connect() as connection:
             return list(connection.execute(query).mappings())
 
@@ -155,16 +167,33 @@ class Index:
         if self._engine.dialect.name == "sqlite":
             self._check_file()
         with self._engine.begin() as connection:
-            tables.metadata.create_all(connection)
-            found = connection.execute(sa.select(tables.version.c.version)).scalar()
-            if found is None:
-                self._insert(connection, tables.version, [{"version": tables.SCHEMA}])
-            elif found != tables.SCHEMA:
+            self._alone(connection)
+            found = self._version(connection)
+            if found is not None and found > tables.SCHEMA:
                 raise StoreError(
                     f"its tables have version {found}, and this version of the tuner uses {tables.SCHEMA}",
                     where=shown(self._url),
                     next="pip install -U xla-tuner, or use another --store",
                 )
+            if found is None:
+                tables.metadata.create_all(connection)
+                self._insert(connection, tables.version, [{"version": tables.SCHEMA}])
+                return
+            for version in range(found, tables.SCHEMA):
+                MIGRATIONS[version](connection)
+                connection.execute(sa.update(tables.version).values(version=version + 1))
+
+    def _alone(self, connection: sa.Connection) -> None:
+        """Until this transaction ends nobody else makes or migrates tables here."""
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # else Python's module commits after each table
+        else:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+
+    def _version(self, connection: sa.Connection) -> int | None:
+        if not sa.inspect(connection).has_table(tables.version.name):
+            return None
+        return connection.execute(sa.select(tables.version.c.version)).scalar()
 
     def _check_file(self) -> None:
         """Find damage before anything is written; and let readers, such as a dashboard, not block the writer (WAL)."""
@@ -196,6 +225,7 @@ class Index:
                 next=f"move {path} away and run the same command again",
             ) from error
         self._done.clear()
+        self.renewed = True
         self.notices.append(
             f"{path}: the database was damaged ({explain(error)}); it is kept as {aside.name} and made anew from the "
             "runs' event logs"
@@ -208,42 +238,48 @@ class Index:
         """Take up every run of the folder that the database doesn't know to have ended well."""
         if self._runs is None:
             return
-        query = sa.select(tables.runs.c.uid).where(tables.runs.c.exit_code == 0)
+        query = sa.select(tables.runs.c.uid).where(tables.runs.c.exit_code.is_not(None), tables.runs.c.log.is_not(None))
         with self._engine.connect() as connection:
             ended = set(connection.execute(query).scalars())
         for path in sorted(self._runs.glob("*/events.jsonl")):
             try:
                 first = read_first(path)
-                if isinstance(first, RunStarted) and uid_of(first) not in ended:
-                    self._take_up(read(path))
+                if not isinstance(first, RunStarted) or (self._wanted is not None and not self._wanted(first)):
+                    continue
+                if uid_of(first) not in ended:
+                    self._take_up(read(path), path)
             except StoreError as error:
                 self.notices.append(f"left out of the index: {error.where}: {error.what}")
 
-    def _take_up(self, events: Sequence[AnyEvent]) -> None:
+    def _log_of(self, events: Sequence[AnyEvent]) -> Path | None:
+        """Where the log of the run with these events lies, which bears its id."""
+        return self._runs / events[0].run / "events.jsonl" if self._runs and isinstance(events[0], RunStarted) else None
+
+    def _take_up(self, events: Sequence[AnyEvent], log: Path | None) -> None:
         first = events[0]
         if not isinstance(first, RunStarted):
             raise ValueError(f"the first event of a run is {type(first).__name__}, not RunStarted")
         uid = uid_of(first)
         done = self._done.get(uid, -1)
         changes = changes_of((e for e in events if e.seq > done), uid=uid, workload=first.workload)
+        changes.run.update(host=socket.gethostname(), log="" if log is None else str(log.absolute()))
         with self._engine.begin() as connection:
             for table, rows in groupby(sorted(changes.rows, key=lambda r: r[0].name), key=lambda r: r[0]):
                 self._insert(connection, table, [row for _, row in rows])
-            if changes.run:
-                connection.execute(sa.update(tables.runs).where(tables.runs.c.uid == uid).values(**changes.run))
+            connection.execute(sa.update(tables.runs).where(tables.runs.c.uid == uid).values(**changes.run))
         self._done[uid] = events[-1].seq
 
-    def _rebuild(self, events: Sequence[AnyEvent]) -> None:
+    def _rebuild(self, events: Sequence[AnyEvent], log: Path) -> None:
         if not events or not isinstance(events[0], RunStarted):
             return  # killed before its first event
         uid = uid_of(events[0])
         self._done.pop(uid, None)
         retry(lambda: self._forget(uid), limit_s=10.0)
-        retry(lambda: self._take_up(events), limit_s=10.0)
+        retry(lambda: self._take_up(events, log), limit_s=10.0)
 
     def _forget(self, uid: str) -> None:
         with self._engine.begin() as connection:
-            for table in (tables.trials, tables.verdicts, tables.runs):
+            for table in tables.OF_RUNS:
                 connection.execute(sa.delete(table).where(table.c.uid == uid))
 
     def _insert(self, connection: sa.Connection, table: sa.Table, rows: list[Row]) -> None:

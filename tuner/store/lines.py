@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import msgspec
 
 from tuner.errors import StoreError
-from tuner.store.events import VERSION, AnyEvent
+from tuner.store.events import VERSION, AnyEvent, RunStarted
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "encode", "uid_of"]
 
 # JSON has no infinity and no NaN, and msgspec would write null. An estimate that can't be computed is infinite by
 # contract, so each such number is written as an object with this one name.
@@ -37,6 +38,11 @@ def decode(line: bytes) -> AnyEvent:
     except msgspec.MsgspecError as error:
         raise StoreError(f"not an event: {error}") from error
     return event
+
+
+def uid_of(first: RunStarted) -> str:
+    """16 hex digits that name a run among those of all machines."""
+    return hashlib.sha256(encode(first)).hexdigest()[:16]
 
 
 def _marked(value: Any) -> Any:

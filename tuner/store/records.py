@@ -11,6 +11,7 @@ from tuner.machine.environment import Environment
 from tuner.measure.objective import BlockForm, Objective
 from tuner.measure.types import Estimate, Levels, Tolerance, Verdict
 from tuner.protocol.failure import Failure
+from tuner.protocol.messages import CacheModule
 
 __all__ = [
     "BaselineRecord",
@@ -72,7 +73,8 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     timed by itself (None where a block is one step); `level_noise`: of the control's own log time from block to block.
     `resolution`: smallest gain the budget can resolve, if processes differ by `process_noise` as in `process_pairs`
     earlier pairs (0: that is assumed). `pair_s`: what a pair of fresh processes takes; `reserve_s`: what confirm and
-    seal need. `skipped`: stages that the budget has no room for.
+    seal need. `skipped`: stages that the budget has no room for. `first_program`: the program of the very first call,
+    "" where it is `program`.
     """
 
     program: str
@@ -99,6 +101,7 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     objective: Objective = Objective()
     warm_up: int = 1
     step_ms: float = 0.0
+    first_program: str = ""
 
     @property
     def form(self) -> BlockForm:
@@ -225,7 +228,9 @@ class SealRecord(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
 
     `sealed`: the gain of this one executable, loaded from its cache in fresh processes, over a default compiled afresh
     in each of `sealed_pairs` pairs; None if it wasn't measured, `sealed_note` says why. `draws_ms`: a step of each of
-    the executables that the sealed one was the best of, () if only one was made.
+    the executables that the sealed one was the best of, () if only one was made. `number`: the bundle's (0 in older
+    logs: the name of its folder). `modules`: what that second process looked for in the cache, the modules that the
+    workload compiles while it starts included.
     """
 
     bundle: str
@@ -240,6 +245,8 @@ class SealRecord(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
     sealed_pairs: int = 0
     sealed_note: str = ""
     draws_ms: tuple[float, ...] = ()
+    number: int = 0
+    modules: tuple[CacheModule, ...] = ()
 
 
 class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag="report"):

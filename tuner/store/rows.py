@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Callable, Iterable
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -13,10 +14,9 @@ from tuner.knobs.config import Config
 from tuner.measure.types import Estimate
 from tuner.store import tables
 from tuner.store.events import AnyEvent, RunFinished, RunStarted, StageFinished, TrialFinished
-from tuner.store.lines import encode
-from tuner.store.records import BaselineRecord, ConfirmRecord, ProbeRecord
+from tuner.store.records import BaselineRecord, ConfirmRecord, ProbeRecord, SealRecord
 
-__all__ = ["Changes", "changes_of", "uid_of"]
+__all__ = ["Changes", "changes_of"]
 
 Row = dict[str, Any]
 
@@ -29,11 +29,6 @@ class Changes(msgspec.Struct, frozen=True):
 
     rows: list[tuple[sa.Table, Row]]
     run: Row
-
-
-def uid_of(first: RunStarted) -> str:
-    """16 hex digits that name a run among those of all machines."""
-    return hashlib.sha256(encode(first)).hexdigest()[:16]
 
 
 def changes_of(events: Iterable[AnyEvent], *, uid: str, workload: str) -> Changes:
@@ -61,8 +56,11 @@ def _stage(event: StageFinished, uid: str, workload: str, changes: Changes) -> N
         changes.run.update(environment=found.key, context=found.context)
     elif isinstance(record, BaselineRecord):
         changes.rows.append((tables.programs, {"program": record.program, "workload": workload}))
-        changes.run.update(program=record.program)
+        changes.run.update(program=record.program, first_program=record.first_program)
+    elif isinstance(record, SealRecord):
+        _seal(event, record, uid, changes)
     elif isinstance(record, ConfirmRecord):
+        changes.run.update(verdict=record.verdict.value)
         for place, finalist in enumerate(record.finalists):
             row = {
                 "uid": uid,
@@ -72,12 +70,27 @@ def _stage(event: StageFinished, uid: str, workload: str, changes: Changes) -> N
                 "config": finalist.config.key,
                 "verdict": finalist.verdict.value,
                 **_estimate(finalist.estimate),
-                "control_ms": finalist.control_ms,
-                "best_ms": finalist.best_ms,
+                "control_ms": _known(finalist.control_ms),
+                "best_ms": _known(finalist.best_ms),
                 "chosen": finalist.config == record.chosen,
                 "failure": finalist.failure.kind.value if finalist.failure else None,
             }
             changes.rows.extend((_config(finalist.config), (tables.verdicts, row)))
+
+
+def _seal(event: StageFinished, record: SealRecord, uid: str, changes: Changes) -> None:
+    folder = PurePath(record.bundle).name
+    row: Row = {
+        "uid": uid,
+        "seq": event.seq,
+        "number": record.number or (int(folder) if folder.isdecimal() else 0),
+        "time": event.time,
+        "variables": record.environment,
+    }
+    changes.rows.append((tables.bundles, row))
+    for module in record.modules:
+        key: Row = {"uid": uid, "seq": event.seq, "key": module.key, "module": module.module, "fields": module.fields}
+        changes.rows.append((tables.cache_keys, key))
 
 
 def _run(event: RunStarted, uid: str) -> Row:
@@ -88,6 +101,8 @@ def _run(event: RunStarted, uid: str) -> Row:
         "identity": event.identity,
         "options": event.options,
         "started": event.time,
+        "digest": event.identity.get("workload"),
+        "name": PurePath(event.workload).name,
     }
 
 
@@ -112,6 +127,11 @@ def _trial(event: TrialFinished, uid: str) -> Row:
 
 def _config(config: Config) -> tuple[sa.Table, Row]:
     return tables.configs, {"config": config.key, "settings": [list(pair) for pair in config.settings]}
+
+
+def _known(ms: float) -> float:
+    """0 for a time that there is none of: SQLite takes what is no number for an empty field."""
+    return ms if math.isfinite(ms) else 0.0
 
 
 def _estimate(estimate: Estimate | None) -> Row:

@@ -88,7 +88,7 @@ def load_study(url: str, first: RunStarted) -> Study:
     from optuna.exceptions import OptunaError
 
     from tuner.store.database import explain, shown
-    from tuner.store.rows import uid_of
+    from tuner.store.lines import uid_of
 
     uid = uid_of(first)
     file = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
@@ -123,7 +123,7 @@ def _study(storage: RDBStorage, first: RunStarted) -> int:
     from optuna.exceptions import DuplicatedStudyError
     from optuna.study import StudyDirection
 
-    from tuner.store.rows import uid_of
+    from tuner.store.lines import uid_of
 
     uid = uid_of(first)
     for name in (first.run, f"{first.run}@{uid}"):

@@ -1,12 +1,29 @@
-"""The index's tables, version 1. A change of any of them needs a new version and a stored database of the old one."""
+"""The database's tables, version 2. A change of any of them needs a new version, a migration, and a stored database.
+
+Raw samples are not here. They stay in the event logs: a trial's or verdict's row names its run and its event's number,
+and the run's row names the log.
+"""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = ["SCHEMA", "configs", "environments", "metadata", "programs", "runs", "trials", "verdicts", "version"]
+__all__ = [
+    "OF_RUNS",
+    "SCHEMA",
+    "bundles",
+    "cache_keys",
+    "configs",
+    "environments",
+    "metadata",
+    "programs",
+    "runs",
+    "trials",
+    "verdicts",
+    "version",
+]
 
-SCHEMA = 1
+SCHEMA = 2
 
 metadata = sa.MetaData()
 
@@ -48,7 +65,16 @@ runs = sa.Table(
     sa.Column("program", sa.String(64)),
     sa.Column("environment", sa.String(16)),
     sa.Column("context", sa.JSON),
+    sa.Column("digest", sa.String(16)),  # of the workload's file and what it imports beside it: the alias of a program
+    sa.Column("name", sa.Text),  # the workload's file name
+    sa.Column("first_program", sa.String(64)),  # of the first call, "" where it is `program`
+    sa.Column("verdict", sa.Text),
+    sa.Column("host", sa.Text),  # machine on which the log was taken up
+    sa.Column("log", sa.Text),  # the event log there, with every raw sample; "" if that wasn't known
     sa.Index("tuner_runs_key", "program", "environment"),
+    sa.Index("tuner_runs_first", "first_program"),
+    sa.Index("tuner_runs_alias", "digest", "environment", "started"),
+    sa.Index("tuner_runs_name", "name", "environment", "started"),
 )
 
 
@@ -92,3 +118,27 @@ verdicts = sa.Table(
     sa.Column("chosen", sa.Boolean, nullable=False),
     sa.Column("failure", sa.Text),
 )
+
+# What was sealed is the run's chosen verdict, the default if none is chosen.
+bundles = sa.Table(
+    "tuner_bundles",
+    metadata,
+    sa.Column("uid", sa.String(16), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("time", sa.Float, nullable=False),
+    sa.Column("variables", sa.JSON, nullable=False),  # name → value, as emitted
+)
+
+cache_keys = sa.Table(
+    "tuner_cache_keys",
+    metadata,
+    sa.Column("uid", sa.String(16), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),  # the bundle's
+    sa.Column("key", sa.String(512), primary_key=True),
+    sa.Column("module", sa.Text, nullable=False),
+    sa.Column("fields", sa.JSON, nullable=False),  # part of the key → its hash
+)
+
+OF_RUNS = (trials, verdicts, bundles, cache_keys, runs)
+"""The tables whose rows belong to one run, by `uid`. The others are shared by runs."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import jax
 
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Compile, Compiled, CompileReply, Variant
+from tuner.protocol.messages import Compile, Compiled, CompileReply, Lower, Lowered, Variant
 from tuner.worker.failures import failure_of
 from tuner.worker.fingerprint import code_of, collectives_in, digest, program_of
 from tuner.worker.internals import canonical_hlo
@@ -20,7 +20,7 @@ from tuner.worker.release import release
 from tuner.worker.session import Candidate, WorkerSession, config_values, configured
 from tuner.worker.wait import wait
 
-__all__ = ["build_candidate", "compile_variants"]
+__all__ = ["build_candidate", "compile_variants", "lower_step"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,13 @@ def compile_variants(session: WorkerSession, request: Compile) -> CompileReply:
         results=tuple(results),
         cache_requests=sum(outcome.requests for outcome in counted),
         cache_hits=sum(outcome.hits for outcome in counted),
+        modules=session.events.modules(),
     )
+
+
+def lower_step(session: WorkerSession, _request: Lower) -> Lowered:
+    """The program of the step as it is called first. Raises what tracing raises."""
+    return Lowered(program=_program(session, _lower(session, _Plan({}, {}))))
 
 
 def build_candidate(session: WorkerSession, variant: Variant) -> Candidate:
@@ -133,7 +139,9 @@ def _first(session: WorkerSession, plan: _Plan) -> _Made:
     if not session.state.settle(out):
         return made
     made.candidate.clear()
-    return _compile(session, _lower(session, plan))
+    again = _compile(session, _lower(session, plan))
+    result = replace(again.candidate.result, first_program=made.candidate.result.program)
+    return replace(again, candidate=replace(again.candidate, result=result))
 
 
 def _batch(session: WorkerSession, plans: Sequence[_Plan], threads: int) -> list[_Made | Failure]:

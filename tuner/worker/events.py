@@ -1,4 +1,4 @@
-"""Counts of jax's own compile and persistent-cache events, by the thread in which they happen."""
+"""jax's own compile and persistent-cache events: counts by the thread in which they happen, and every module's key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections import Counter
 
 import jax
 
+from tuner.protocol.messages import CacheModule
+from tuner.worker.internals import watch_cache_keys
+
 __all__ = ["CompileEvents"]
 
 _REQUEST = "/jax/compilation_cache/compile_requests_use_cache"
@@ -14,23 +17,44 @@ _HIT = "/jax/compilation_cache/cache_hits"
 
 
 class CompileEvents:
-    """Listens from its making to the end of the process (jax has no public way to stop listening)."""
+    """Listens from its making to the end of the process (jax has no public way to stop listening).
+
+    Keys are only watched where a cache folder is set when it is made: telling them makes jax hash each module twice.
+    """
 
     def __init__(self) -> None:
         self._requests: Counter[int] = Counter()
         self._hits: Counter[int] = Counter()
+        self._modules: list[CacheModule] = []
+        self._mutex = threading.Lock()
         jax.monitoring.register_event_listener(self._event)
+        if _cache_folder():
+            watch_cache_keys(self._module)
 
     def here(self) -> tuple[int, int]:
         """Requests to and hits in the persistent cache so far, in this thread. jax counts requests without a cache
         folder too; here they are no requests."""
-        if not jax.config.values["jax_compilation_cache_dir"]:
+        if not _cache_folder():
             return 0, 0
         thread = threading.get_ident()
         return self._requests[thread], self._hits[thread]
+
+    def modules(self) -> tuple[CacheModule, ...]:
+        """What was looked for in the persistent cache since the last call, by all threads."""
+        with self._mutex:
+            told, self._modules = tuple(self._modules), []
+        return told
 
     def _event(self, event: str, **_details: str | int) -> None:
         if event == _REQUEST:
             self._requests[threading.get_ident()] += 1
         elif event == _HIT:
             self._hits[threading.get_ident()] += 1
+
+    def _module(self, module: str, key: str, hit: bool, fields: dict[str, str]) -> None:
+        with self._mutex:
+            self._modules.append(CacheModule(module=module, key=key, hit=hit, fields=fields))
+
+
+def _cache_folder() -> str:
+    return str(jax.config.values["jax_compilation_cache_dir"] or "")

@@ -5,7 +5,10 @@ All of it was checked on jax 0.10.2, 0.11.2 and 0.12.0.1. Nothing else in the wo
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -33,6 +36,7 @@ __all__ = [
     "under_trace",
     "unjitted",
     "watch_backend_start",
+    "watch_cache_keys",
 ]
 
 
@@ -135,6 +139,40 @@ def watch_backend_start() -> BackendStart:
 def backend_errors() -> dict[str, str]:
     """Platforms that jax tried and could not start, with the reason."""
     return dict(xla_bridge._backend_errors)
+
+
+# --- persistent compilation cache -----------------------------------------------------------------------------------
+# jax's events say that there was a hit, not of what. Its debug messages name module and key, and the hash of each part
+# of the key.
+
+_FIELD = re.compile(r"get_cache_key hash of serialized (.+): ([0-9a-f]{16})[0-9a-f]*")
+_FOUND = "Persistent compilation cache hit for "
+_MISSED = "PERSISTENT COMPILATION CACHE MISS for "
+_LOOKED_UP = re.compile(f"({_FOUND}|{_MISSED})'(.*)' with key '(.*)'")
+
+
+def watch_cache_keys(told: Callable[[str, str, bool, dict[str, str]], None]) -> None:
+    """From here on call `told` with each module that is looked for in the persistent cache: its name, its key, whether
+    it was there, and 16 hex digits of each part of the key by jax's name for it. Called in the compiling thread."""
+    parts = threading.local()
+
+    def watched(record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if part := _FIELD.fullmatch(message):
+            vars(parts).setdefault("fields", {})[part[1]] = part[2]
+        elif found := _LOOKED_UP.match(message):
+            told(found[2], found[3], found[1] == _FOUND, vars(parts).pop("fields", {}))
+
+    for name in ("jax._src.cache_key", "jax._src.compiler"):
+        logger = logging.getLogger(name)
+        shown = logger.getEffectiveLevel()
+        logger.setLevel(min(shown, logging.DEBUG))
+
+        def seen(record: logging.LogRecord, shown: int = shown) -> bool:
+            watched(record)
+            return record.levelno >= shown  # what nobody asked to see stays unseen
+
+        logger.addFilter(seen)
 
 
 # --- what the compiler made -----------------------------------------------------------------------------------------

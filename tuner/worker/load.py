@@ -72,7 +72,7 @@ def from_build(request: Load) -> tuple[WorkerSession, Loaded]:
     from tuner.worker import open as opening
 
     import_s = time.perf_counter() - start
-    backend = opening.prepare(request.platform)
+    backend, events = opening.prepare(request.platform)
     before = Environ.now()
     start = time.perf_counter()
     path = enter(request.workload, request.argv)
@@ -85,7 +85,7 @@ def from_build(request: Load) -> tuple[WorkerSession, Loaded]:
         returned = module.build(**knobs)
     except BaseException as error:
         raise user_error("build()", error, path) from error
-    opened = opening.open_build(returned)
+    opened = opening.open_build(returned, events)
     return opened.session, describe.loaded(
         opened,
         source="build",

@@ -45,15 +45,16 @@ class Opened:
     steps: Mapping[str, OpenedStep]
 
 
-def prepare(platform: str | None) -> internals.BackendStart:
-    """Call right after jax is imported, before any device is touched: asks jax for the wanted platform."""
+def prepare(platform: str | None) -> tuple[internals.BackendStart, CompileEvents]:
+    """Call right after jax is imported, before any device is touched: asks jax for the wanted platform, and listens to
+    what is compiled from here on."""
     wanted = str(jax.config.values["jax_platforms"] or "").split(",")
     if platform == "cpu":
         jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
     elif platform is not None and wanted[0] == "cpu":
         # An inherited JAX_PLATFORMS=cpu would hide what was asked for.
         jax.config.update("jax_platforms", "")  # type: ignore[no-untyped-call]
-    return internals.watch_backend_start()
+    return internals.watch_backend_start(), CompileEvents()
 
 
 def check_platform(platform: str | None) -> None:
@@ -71,7 +72,7 @@ def check_platform(platform: str | None) -> None:
     raise Refused(FailureClass.PLATFORM, "; ".join([message, *reasons]))
 
 
-def open_build(returned: Any) -> Opened:
+def open_build(returned: Any, events: CompileEvents) -> Opened:
     """A session from what `build` returned. Raises Refused(WORKLOAD) if it can't be stepped."""
 
     def threading(given: Given, step: Step, arguments: tuple[Any, ...], out: Any) -> carry.Carry:
@@ -86,7 +87,7 @@ def open_build(returned: Any) -> Opened:
             others[name] = other_of(function, args)
         except Refused as error:
             raise Refused(error.kind, f"others[{name!r}]: {error}") from error
-    return _open(workload, threading, others)
+    return _open(workload, threading, others, events)
 
 
 def open_call(
@@ -96,6 +97,7 @@ def open_call(
     *,
     seen: Sequence[tuple[int, int]],
     others: Mapping[str, Other],
+    events: CompileEvents,
 ) -> Opened:
     """A session from one call in a running script. `seen`: (input leaf, output leaf) pairs that its calls threaded;
     without any, shapes decide. `others`: what else it jitted and called."""
@@ -103,7 +105,7 @@ def open_call(
     def threading(_given: Given, step: Step, arguments: tuple[Any, ...], out: Any) -> carry.Carry:
         return carry.paired(arguments, out, seen) if seen else carry.detected(arguments, out, donated=step.donated)
 
-    opened = _open(Workload({ONLY: Given(function, args, kwargs)}), threading, others)
+    opened = _open(Workload({ONLY: Given(function, args, kwargs)}), threading, others, events)
     opened.session.adopts = True  # the script's own steps made its inputs, under the settings of this process
     return opened
 
@@ -112,6 +114,7 @@ def _open(
     workload: Workload,
     threading: Callable[[Given, Step, tuple[Any, ...], Any], carry.Carry],
     others: Mapping[str, Other],
+    events: CompileEvents,
 ) -> Opened:
     parts, states, steps = [], {}, {}
     copies: dict[int, Saved] = {}
@@ -134,7 +137,6 @@ def _open(
     state = States(states)
     if len(states) > 1:
         state.lose()  # two steps may have been given one array, and each must be free to donate its own
-    events = CompileEvents()
     openers = {
         name: functools.partial(others_of.opened, name, others_of.without_sharing(other, copies), events)
         for name, other in others.items()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner.worker.ceilings import ceilings
-from tuner.worker.compile import compile_variants
+from tuner.worker.compile import compile_variants, lower_step
 from tuner.worker.numerics import check_numerics
 from tuner.worker.pgle import take_profile
 from tuner.worker.probe import probe
@@ -19,6 +19,7 @@ __all__ = ["OPERATIONS"]
 
 OPERATIONS: Mapping[str, Callable[[WorkerSession, Any], Any]] = {
     "probe": probe,
+    "lower": lower_step,
     "compile": compile_variants,
     "round": time_round,
     "numerics": check_numerics,

@@ -17,6 +17,7 @@ from tuner.worker.failures import Refused
 from tuner.worker.load import Environ, enter, user_error
 
 if TYPE_CHECKING:
+    from tuner.worker.events import CompileEvents
     from tuner.worker.internals import BackendStart
     from tuner.worker.session import WorkerSession
     from tuner.worker.watch import HotCall, Watch
@@ -47,6 +48,7 @@ class _Script:
         self._take_over = take_over
         self._watch: Watch | None = None
         self._backend: BackendStart | None = None
+        self._events: CompileEvents | None = None
         self._import_s = 0.0
         self._before = Environ.now()
         self._start = time.perf_counter()
@@ -76,7 +78,7 @@ class _Script:
         from tuner.worker.watch import Watch
 
         self._import_s = seconds
-        self._backend = prepare(self._request.platform)
+        self._backend, self._events = prepare(self._request.platform)
         self._watch = Watch(self._take)
         vars(module)["jit"] = stand_in(vars(module)["jit"], self._watch)
 
@@ -92,8 +94,11 @@ class _Script:
         from tuner.worker import open as opening
 
         assert self._backend is not None
+        assert self._events is not None
         opening.check_platform(self._request.platform)
-        opened = opening.open_call(call.function, call.args, call.kwargs, seen=call.threaded, others=call.others)
+        opened = opening.open_call(
+            call.function, call.args, call.kwargs, seen=call.threaded, others=call.others, events=self._events
+        )
         return opened.session, describe.loaded(
             opened,
             source="script",

@@ -1,0 +1,210 @@
+"""What is known to be best for a workload: by alias, by program, by name, and going back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+from store_samples import (
+    ASSETS,
+    EMPTY,
+    ENVIRONMENT,
+    FAST,
+    PROGRAM,
+    baselined,
+    confirmed,
+    probed,
+    sealed,
+    started,
+    write_log,
+)
+
+from tuner.knobs.config import Config
+from tuner.machine import Environment
+from tuner.measure.types import Verdict
+from tuner.store.events import RunFinished
+from tuner.store.folder import Store, open_store
+from tuner.store.index import Index
+from tuner.store.lookup import Found, Question, look_up
+from tuner.store.records import ProbeRecord
+
+pytestmark = pytest.mark.slow
+
+HERE = {"cpu": "Made Up 9000"}
+
+
+@pytest.fixture(params=["database", "logs"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Store:
+    """Answers must not depend on whether there is a database."""
+    made = open_store(tmp_path / "s")
+    return msgspec.structs.replace(made, notices=(request.param,))
+
+
+def keep(
+    store: Store,
+    run: str,
+    number: int,
+    *,
+    digest: str = "ab12",
+    at: float = 0.0,
+    config: Config = FAST,
+    verdict: Verdict = Verdict.FASTER,
+    cpu: str = "Made Up 9000",
+    program: str = PROGRAM,
+    finished: bool = True,
+) -> None:
+    """A run of nbody.py, `at` seconds after the first."""
+    first = msgspec.structs.replace(started(run), identity={"workload": digest})
+    probe = probed()
+    assert isinstance(probe.record, ProbeRecord)
+    place = Environment(identity={**ENVIRONMENT.identity, "cpu": cpu}, context=ENVIRONMENT.context)
+    probe = msgspec.structs.replace(probe, record=msgspec.structs.replace(probe.record, environment=place))
+    end = [confirmed(config, verdict), sealed(number), RunFinished(exit_code=0)] if finished else []
+    events = write_log(store.run(run).events, [first, probe, baselined(program), *end])
+    later = [msgspec.structs.replace(event, time=event.time + at) for event in events]
+    from tuner.store.lines import encode
+
+    store.run(run).events.write_bytes(b"".join(map(encode, later)))
+    store.run(run).bundle.joinpath(f"{number:04d}").mkdir(parents=True)
+
+
+def ask(store: Store, *, seen: dict[str, str] | None = None, **question: object) -> Found:
+    if store.notices == ("database",):
+        index = Index(store.url, runs=store.runs)
+        index.open()
+        index.close()
+    asked = Question(**{"digest": "ab12", "name": "nbody.py", **question})  # type: ignore[arg-type]
+    found = look_up(store, asked, seen=HERE if seen is None else seen)
+    assert bool(found.notice) == (store.notices == ("logs",) and bool(store.run_folders()))
+    return found
+
+
+def test_nothing_is_known_and_nothing_is_made(tmp_path: Path) -> None:
+    store = Store(root=tmp_path / "none", url=f"sqlite:///{tmp_path}/none/tuner.db")
+    found = look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE)
+    assert (found.answer, found.unfinished, found.notice) == (None, (), "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_of_the_file_as_it_is_answers_by_alias(store: Store) -> None:
+    keep(store, "nbody-1", 1)
+    keep(store, "nbody-2", 2, at=100, config=EMPTY)
+    keep(store, "nbody-3", 3, at=200, digest="edited")
+    answer = ask(store).answer
+    assert answer is not None
+    assert (answer.run, answer.number, answer.by, answer.settings) == ("nbody-2", 2, "alias", EMPTY.as_dict())
+    assert answer.bundle == store.run("nbody-2").bundle / "0002"
+    assert answer.estimate is not None
+    assert (answer.estimate.gain, answer.verdict, answer.control_ms) == (0.05, Verdict.FASTER, 12.5)
+    assert (answer.environment, answer.unlike, answer.program) == (ENVIRONMENT, {}, PROGRAM)
+    assert answer.variables == {"XLA_FLAGS": "--xla_cpu_fast_math=true"}
+
+
+def test_a_default_is_an_answer_without_settings(store: Store) -> None:
+    keep(store, "nbody-1", 1, verdict=Verdict.SAME)
+    answer = ask(store).answer
+    assert answer is not None
+    assert (answer.verdict, answer.settings, answer.estimate) == (Verdict.SAME, {}, None)
+
+
+def test_an_edited_file_is_known_by_its_name_or_by_its_program(store: Store) -> None:
+    keep(store, "nbody-1", 1, digest="before")
+    answer = ask(store).answer
+    assert answer is not None
+    assert (answer.run, answer.by) == ("nbody-1", "name")
+    answer = ask(store, program=PROGRAM, name="another.py").answer
+    assert answer is not None
+    assert (answer.run, answer.by) == ("nbody-1", "program")
+    assert ask(store, program="other", name="another.py").answer is None
+
+
+def test_one_that_fits_goes_before_a_newer_one_that_does_not(store: Store) -> None:
+    keep(store, "nbody-1", 1, digest="edited")
+    keep(store, "nbody-2", 2, at=100, cpu="Elsewhere")
+    answer = ask(store).answer
+    assert answer is not None
+    assert (answer.run, answer.by) == ("nbody-1", "name")
+    answer = ask(store, seen={"cpu": "Nowhere"}).answer
+    assert answer is not None
+    assert (answer.run, answer.unlike) == ("nbody-2", {"cpu": ("Elsewhere", "Nowhere")})
+
+
+def test_going_back_passes_edits_and_stays_in_this_place(store: Store) -> None:
+    keep(store, "nbody-1", 1, digest="edited")
+    keep(store, "nbody-2", 2, at=100, cpu="Elsewhere")
+    keep(store, "nbody-3", 3, at=200)
+    answer = ask(store, previous=True).answer
+    assert answer is not None
+    assert (answer.number, answer.by) == (1, "name")
+    for number, by in ((1, "name"), (3, "alias")):
+        answer = ask(store, number=number).answer
+        assert answer is not None
+        assert (answer.number, answer.by) == (number, by)
+    assert ask(store, number=4).answer is None
+
+
+def test_there_is_nothing_before_the_first(store: Store) -> None:
+    keep(store, "nbody-1", 1)
+    assert ask(store, previous=True).answer is None
+
+
+def test_a_run_without_a_bundle_is_unfinished(store: Store) -> None:
+    keep(store, "nbody-1", 1, finished=False)
+    found = ask(store)
+    assert (found.answer, found.unfinished) == (None, ("nbody-1",))
+
+
+def test_a_record_without_its_run_says_where_it_is_from(store: Store) -> None:
+    if store.notices == ("logs",):
+        pytest.skip("without database and logs nothing is known")
+    keep(store, "nbody-1", 1)
+    assert ask(store).answer is not None
+    log = str(store.run("nbody-1").events)
+    shutil.rmtree(store.run("nbody-1").path)
+    answer = ask(store).answer
+    assert answer is not None
+    assert (answer.folder, answer.bundle, answer.log) == (None, None, log)
+    assert answer.host
+
+
+def test_a_store_that_was_moved_still_has_its_bundles(store: Store, tmp_path: Path) -> None:
+    keep(store, "nbody-1", 1)
+    ask(store)
+    shutil.move(store.root, tmp_path / "moved")
+    moved = msgspec.structs.replace(store, root=tmp_path / "moved", url=f"sqlite:///{tmp_path}/moved/tuner.db")
+    answer = ask(moved).answer
+    assert answer is not None
+    assert answer.bundle == tmp_path / "moved" / "runs" / "nbody-1" / "bundle" / "0001"
+
+
+@pytest.mark.parametrize("trouble", ["damaged", "older"])
+def test_looking_passes_over_a_database_that_it_cannot_read_and_leaves_it(tmp_path: Path, trouble: str) -> None:
+    store = open_store(tmp_path / "s")
+    keep(store, "nbody-1", 1)
+    database = tmp_path / "s" / "tuner.db"
+    if trouble == "damaged":
+        database.write_bytes(b"nonsense" * 1000)
+    else:
+        shutil.copy(ASSETS / "index-v1.db", database)
+    before = database.read_bytes()
+    found = look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE)
+    assert found.answer is not None
+    assert "event logs were read instead" in found.notice
+    assert database.read_bytes() == before
+    assert sorted(os.listdir(tmp_path / "s")) == [".gitignore", "runs", "tuner.db"]
+
+
+def test_a_writer_does_not_hold_up_a_look(tmp_path: Path) -> None:
+    store = msgspec.structs.replace(open_store(tmp_path / "s"), notices=("database",))
+    keep(store, "nbody-1", 1)
+    assert ask(store).answer is not None
+    holder = sqlite3.connect(tmp_path / "s" / "tuner.db")
+    holder.execute("BEGIN IMMEDIATE")
+    holder.execute("DELETE FROM tuner_runs")
+    found = look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE)
+    holder.close()
+    assert found.answer is not None

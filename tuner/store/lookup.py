@@ -1,0 +1,207 @@
+"""What the store knows to be best for a workload, found by the file's digest, its name, or its program.
+
+A workload's digest is an alias of its program: it says what the file and the modules beside it are, and not what
+`build` makes of them. It takes milliseconds; lowering the step, which settles it, takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tuner.machine.environment import Environment, mismatches
+from tuner.measure.types import Estimate, Verdict
+from tuner.store.events import RunStarted
+from tuner.store.folder import RunFolder, Store
+from tuner.store.lines import uid_of
+from tuner.store.log import read_first
+from tuner.store.reader import Reader, reading
+from tuner.store.sources import workload_digest
+
+__all__ = ["Answer", "Found", "Question", "look_up", "question_of"]
+
+_COLUMNS = """
+SELECT r.uid, r.run, r.workload, r.digest, r.program, r.first_program, r.verdict, r.context, r.host, r.log, r.options,
+       r.environment, b.number, b.time, b.variables, v.gain, v.se, v.low, v.high, v.level, v.n, v.control_ms, v.best_ms,
+       c.settings, e.identity
+FROM tuner_runs r
+JOIN tuner_bundles b ON b.uid = r.uid
+JOIN tuner_environments e ON e.environment = r.environment
+LEFT JOIN tuner_verdicts v ON v.uid = r.uid AND v.chosen
+LEFT JOIN tuner_configs c ON c.config = v.config
+"""
+# Runs are made one after another: the newest bundle is that of the newest run that has one.
+_NEWEST = "ORDER BY r.started DESC, b.time DESC LIMIT 1"
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """`digest`, `name`: of the workload's file. `program`: what it lowers to, where that was asked. `number`: of one
+    bundle; None means the newest. `previous`: the one before it."""
+
+    digest: str
+    name: str
+    program: str = ""
+    number: int | None = None
+    previous: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One sealed result. `by`: alias (the file is as it was tuned), program (it lowers to the tuned program), name
+    (only the file's name is the same). `settings`: {} for the default. `estimate`: the confirmed gain, or None.
+    `variables`: what the bundle emits. `unlike`: what the place has other than the identity, name → (there, here).
+    `folder`: the run's, where it lies in this store; else None, and `host` and `log` say where it was taken up.
+    `time`: of sealing, seconds since the epoch."""
+
+    run: str
+    uid: str
+    number: int
+    by: str
+    workload: str
+    program: str
+    first_program: str
+    verdict: Verdict
+    settings: dict[str, str]
+    estimate: Estimate | None
+    control_ms: float | None
+    best_ms: float | None
+    variables: dict[str, str]
+    environment: Environment
+    unlike: dict[str, tuple[str, str]]
+    objective: str
+    time: float
+    folder: Path | None
+    host: str
+    log: str
+
+    @property
+    def bundle(self) -> Path | None:
+        """Where the bundle lies; None if only its record is here."""
+        path = None if self.folder is None else RunFolder(path=self.folder).bundle / f"{self.number:04d}"
+        return path if path is not None and path.is_dir() else None
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """`answer` None: there is none. `unfinished`: runs of the workload that have no bundle yet. `notice`: what the user
+    should know of the database."""
+
+    answer: Answer | None = None
+    unfinished: tuple[str, ...] = ()
+    notice: str = ""
+
+
+def question_of(workload: Path, *, number: int | None = None, previous: bool = False) -> Question:
+    """What is asked about a workload's file. Raises WorkloadError if it can't be read."""
+    return Question(digest=workload_digest(workload), name=workload.name, number=number, previous=previous)
+
+
+def look_up(store: Store, question: Question, *, seen: Mapping[str, str]) -> Found:
+    """The newest bundle for the workload that fits the place whose identity is `seen`, as far as that is known.
+
+    One for the file as it is goes before one for its program, that before one for a file of its name; one that doesn't
+    fit the place comes only if there is no other. Raises StoreError if a server can't be reached.
+    """
+
+    def wanted(first: RunStarted) -> bool:
+        return first.identity.get("workload") == question.digest or Path(first.workload).name == question.name
+
+    with reading(store, wanted=None if question.program else wanted) as reader:
+        answer = _answer(reader, store, question, seen)
+        runs = () if answer else _unfinished(reader, question)
+        return Found(answer=answer, unfinished=runs, notice=reader.notice)
+
+
+def _answer(reader: Reader, store: Store, question: Question, seen: Mapping[str, str]) -> Answer | None:
+    ways = [("alias", "r.digest = :digest"), ("name", "r.name = :name")]
+    if question.program:
+        ways.insert(0, ("program", "(r.program = :program OR r.first_program = :program)"))
+    elif question.previous or question.number is not None:
+        ways = ways[1:]  # going back may well mean going back behind an edit
+    values = {"digest": question.digest, "name": question.name, "program": question.program}
+    unfit: list[Answer] = []
+    for by, condition in ways:
+        found = _of_way(reader, store, question, seen, by, condition, values)
+        for answer in found:
+            if not answer.unlike:
+                return answer
+        unfit += found
+    return unfit[0] if unfit else None
+
+
+def _of_way(
+    reader: Reader,
+    store: Store,
+    question: Question,
+    seen: Mapping[str, str],
+    by: str,
+    condition: str,
+    values: Mapping[str, Any],
+) -> list[Answer]:
+    """The newest bundle of each environment, newest first, or the one before the newest that fits."""
+    where = condition + ("" if question.number is None else " AND b.number = :number")
+    used = {n: v for n, v in {**values, "number": question.number}.items() if f":{n}" in where}
+    environments = reader.rows(
+        "SELECT DISTINCT r.environment AS key, e.identity FROM tuner_runs r "
+        f"JOIN tuner_environments e ON e.environment = r.environment WHERE {condition}",
+        **{n: v for n, v in used.items() if f":{n}" in condition},
+    )
+    newest = []
+    for environment in environments:
+        query = f"{_COLUMNS} WHERE {where} AND r.environment = :environment {_NEWEST}"
+        rows = reader.rows(query, **used, environment=environment["key"])
+        if rows and question.previous:
+            query = f"{_COLUMNS} WHERE {where} AND r.environment = :environment AND b.time < :time {_NEWEST}"
+            rows = reader.rows(query, **used, environment=environment["key"], time=rows[0]["time"])
+        newest += [_read(row, store, question, seen, by) for row in rows]
+    return sorted(newest, key=lambda answer: -answer.time)
+
+
+def _read(row: Mapping[str, Any], store: Store, question: Question, seen: Mapping[str, str], by: str) -> Answer:
+    estimate: Callable[[str], Any] = row.__getitem__
+    environment = Environment(identity=row["identity"], context=row["context"] or {})
+    return Answer(
+        run=row["run"],
+        uid=row["uid"],
+        number=row["number"],
+        by="alias" if by == "name" and row["digest"] == question.digest else by,
+        workload=row["workload"],
+        program=row["program"] or "",
+        first_program=row["first_program"] or "",
+        verdict=Verdict(row["verdict"]),
+        settings={} if row["settings"] is None else dict(row["settings"]),
+        estimate=None
+        if row["gain"] is None
+        else Estimate(**{n: estimate(n) for n in ("gain", "se", "low", "high", "n", "level")}),
+        control_ms=row["control_ms"],
+        best_ms=row["best_ms"],
+        variables=row["variables"],
+        environment=environment,
+        unlike=mismatches(environment, seen),
+        objective=str((row["options"] or {}).get("objective", "mean")),
+        time=row["time"],
+        folder=_folder(row, store),
+        host=row["host"] or "",
+        log=row["log"] or "",
+    )
+
+
+def _folder(row: Mapping[str, Any], store: Store) -> Path | None:
+    """Where the run lies in this store, which may have been moved since its log was taken up."""
+    name = Path(row["log"] or "").parent.name or row["run"]
+    for folder in dict.fromkeys((store.run(name), store.run(row["run"]))):
+        first = read_first(folder.events)
+        if isinstance(first, RunStarted) and uid_of(first) == row["uid"]:
+            return folder.path
+    return None
+
+
+def _unfinished(reader: Reader, question: Question) -> tuple[str, ...]:
+    rows = reader.rows(
+        "SELECT r.run FROM tuner_runs r LEFT JOIN tuner_bundles b ON b.uid = r.uid "
+        "WHERE (r.digest = :digest OR r.name = :name) AND b.uid IS NULL ORDER BY r.started DESC LIMIT 1",
+        digest=question.digest,
+        name=question.name,
+    )
+    return tuple(row["run"] for row in rows)

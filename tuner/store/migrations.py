@@ -1,0 +1,53 @@
+"""Brings a database of an older version up to the tables' version, in one transaction, losing nothing.
+
+What an older version didn't know is taken from the event logs afterwards: a run's row without a `log` is taken up again
+(see `Index`). Each step changes the version before it into the next one and stays as it is for good.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+
+import sqlalchemy as sa
+
+__all__ = ["MIGRATIONS"]
+
+
+def _from_1(connection: sa.Connection) -> None:
+    """Runs get their workload's digest and name, and where their log lies; bundles and cache keys get tables."""
+    for column, kind in (
+        ("digest", "VARCHAR(16)"),
+        ("name", "TEXT"),
+        ("first_program", "VARCHAR(64)"),
+        ("verdict", "TEXT"),
+        ("host", "TEXT"),
+        ("log", "TEXT"),
+    ):
+        connection.execute(sa.text(f"ALTER TABLE tuner_runs ADD COLUMN {column} {kind}"))
+    for name, columns in (
+        ("first", "first_program"),
+        ("alias", "digest, environment, started"),
+        ("name", "name, environment, started"),
+    ):
+        connection.execute(sa.text(f"CREATE INDEX tuner_runs_{name} ON tuner_runs ({columns})"))
+    for uid, identity, workload in connection.execute(sa.text("SELECT uid, identity, workload FROM tuner_runs")).all():
+        parts = json.loads(identity) if isinstance(identity, str) else identity
+        connection.execute(
+            sa.text("UPDATE tuner_runs SET digest = :digest, name = :name WHERE uid = :uid"),
+            {"digest": parts.get("workload"), "name": PurePath(workload).name, "uid": uid},
+        )
+    key = "uid VARCHAR(16) NOT NULL, seq INTEGER NOT NULL"
+    for table, columns in (
+        ("bundles", "number INTEGER NOT NULL, time FLOAT NOT NULL, variables JSON NOT NULL, PRIMARY KEY (uid, seq)"),
+        (
+            "cache_keys",
+            "key VARCHAR(512) NOT NULL, module TEXT NOT NULL, fields JSON NOT NULL, PRIMARY KEY (uid, seq, key)",
+        ),
+    ):
+        connection.execute(sa.text(f"CREATE TABLE tuner_{table} ({key}, {columns})"))
+
+
+MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _from_1}
+"""Version → what makes the next one of it."""
