@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import jaxlib._hlo  # type: ignore[import-not-found]
-from jax._src import config, core, pjit, xla_bridge
+from jax._src import config, core, distributed, pjit, xla_bridge
 from jax._src.lax import lax
 from jax._src.lib import _profiler
 
@@ -26,6 +26,7 @@ __all__ = [
     "cache_size",
     "canonical_hlo",
     "config_context",
+    "coordination_client",
     "is_jitted",
     "jit_info",
     "rejit",
@@ -135,6 +136,15 @@ def watch_backend_start() -> BackendStart:
 def backend_errors() -> dict[str, str]:
     """Platforms that jax tried and could not start, with the reason."""
     return dict(xla_bridge._backend_errors)
+
+
+# --- several processes ----------------------------------------------------------------------------------------------
+
+
+def coordination_client() -> Any:
+    """The client of the coordination service, after ``jax.distributed.initialize``: `key_value_set(key, text)`,
+    `blocking_key_value_get(key, timeout_ms)`, `key_value_delete(key)`."""
+    return distributed.global_state.client
 
 
 # --- what the compiler made -----------------------------------------------------------------------------------------
