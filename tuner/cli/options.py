@@ -29,6 +29,7 @@ RUN_SETTINGS = (
     "knob",
     "platform",
     "allow",
+    "launch",
     "require-gain",
     "override",
     "python",

@@ -253,7 +253,7 @@ def _knob_faults(knob: Knob) -> Iterator[tuple[str, str]]:
         yield "name", "XLA_FLAGS is written by the tuner; declare its flags, one knob each"
     if len(knob.aliases) != len({*knob.aliases, knob.name}) - 1:
         yield "aliases", "names the same flag twice"
-    if knob.carrier in ("env", "workload") and knob.lane != "environment":
+    if knob.carrier in ("env", "workload", "layout") and knob.lane != "environment":
         yield "lane", f'carrier {knob.carrier} needs a new process; write lane = "environment"'
     if knob.name in knob.requires:
         yield "requires", "names the knob itself"

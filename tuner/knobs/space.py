@@ -72,11 +72,12 @@ def shipped_spaces() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def default_spaces(platform: str) -> tuple[str, ...]:
-    """The spaces that are tuned on a platform ("cpu", "gpu") if the user names none. Raises UsageError for others."""
+def default_spaces(platform: str, *, devices: int = 1) -> tuple[str, ...]:
+    """The spaces that are tuned on a platform ("cpu", "gpu") if the user names none; several `devices` have more to
+    tune. Raises UsageError for other platforms."""
     if platform not in ("cpu", "gpu"):
         raise UsageError(f"there is no search space for platform {platform!r}", next="name one with --space")
-    return (platform, "precision")
+    return (platform, "precision", *(("collectives", "nccl") if platform == "gpu" and devices > 1 else ()))
 
 
 def load_spaces(spaces: Sequence[str | Path]) -> SearchSpace:

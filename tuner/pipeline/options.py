@@ -21,7 +21,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     settings that change results. `override`: inherited variables that knobs may change all the same. `store`: a
     folder or a database URL. `seed` orders rounds and seeds the sampler. `objective`: what is made small, see
     `tuner.measure.objective`. `max_memory`: most that a step may need at its peak, in bytes if it is an int, else as a
-    share of the device's memory; None: no limit.
+    share of the device's memory; None: no limit. `launch`: the command that starts a program's processes on several
+    hosts, before the interpreter ("srun -N 2"); "" for none.
     """
 
     workload: Path
@@ -41,4 +42,5 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     objective: ObjectiveName = "mean"
     max_memory: int | float | None = None
+    launch: str = ""
     command: tuple[str, ...] = ()

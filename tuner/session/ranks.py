@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
 import socket
 import time
@@ -67,7 +68,13 @@ class Local:
     def open(self, *, limit_s: float) -> list[Hello]:
         for connection in self.connections:
             connection.begin()
-        return [connection.greet(limit_s=limit_s) for connection in self.connections]
+        hellos = []
+        for rank, connection in enumerate(self.connections):
+            try:
+                hellos.append(connection.greet(limit_s=limit_s))
+            except SessionEnded as ended:
+                raise SessionEnded(dataclasses.replace(ended.failure, rank=rank)) from None
+        return hellos
 
     def close(self, *, at_once: bool) -> None:
         # Rank 0 last: the coordination service is in it, and the others die noisily without.

@@ -44,8 +44,8 @@ class Guest:
         return self._log.stat().st_size if self._log.exists() else 0
 
     def send(self, line: bytes, *, timeout_s: float) -> None:
-        self._connection.settimeout(timeout_s)
         try:
+            self._connection.settimeout(timeout_s)
             self._connection.sendall(line + b"\n")
         except TimeoutError:
             raise

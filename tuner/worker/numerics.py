@@ -17,7 +17,7 @@ from tuner.worker import shards
 from tuner.worker.failures import Refused, first_line
 from tuner.worker.precise import precise_reference
 from tuner.worker.reference import Leaf, Reference, Writing, collected, read, stamp_of
-from tuner.worker.saved import is_key, to_host
+from tuner.worker.saved import Saved, is_key, restored, to_host, words_of
 from tuner.worker.session import WorkerSession
 from tuner.worker.stats import Difference, Start, compared, compared_on_device
 from tuner.worker.wait import wait
@@ -154,7 +154,7 @@ def _compared(
 
 
 def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array, start: Start | None) -> Difference:
-    words = jax.random.key_data(array) if is_key(array) else array
+    words = words_of(array)
     reference = leaf.data
     if shards.is_spread(words) and reference.shape == words.shape:
         reference = shards.cut(reference, words.sharding)  # made by one process, which had all of it
@@ -177,8 +177,9 @@ def _as_array(leaf: Leaf, like: jax.Array) -> jax.Array:
     """The reference's leaf as an array, over as many processes as `like` is."""
     if not shards.is_spread(like):
         return leaf.array()
-    whole = leaf.data.shape == like.shape
-    return shards.assembled(shards.cut(leaf.data, like.sharding) if whole else leaf.data, like.shape, like.sharding)
+    words = words_of(like)
+    data = shards.cut(leaf.data, words.sharding) if leaf.data.shape == words.shape else leaf.data
+    return restored(Saved(data, words.sharding, False, leaf.key_impl, words.shape))
 
 
 def _checked(check: Callable[[Any, Any], Any], reference: tuple[Leaf, ...], out: Any) -> tuple[bool, str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.worker import internals, shards
 
-__all__ = ["Saved", "as_array", "is_key", "restored", "saved", "to_host"]
+__all__ = ["Saved", "as_array", "is_key", "restored", "saved", "to_host", "words_of"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Saved:
         """The same values, placed and typed as `array` is."""
         if self.spread is None and not shards.is_spread(array):
             return Saved(self.data, _sharding(array), _weak(array), self.key_impl)
-        words = _words(array)
+        words = words_of(array)
         if self.spread is None:
             data = shards.cut(self.data, words.sharding)
         else:
@@ -46,7 +46,7 @@ def is_key(leaf: Any) -> bool:
 def to_host(leaf: Any) -> np.ndarray[Any, Any]:
     """The values of `leaf`, or this process's part of it, in memory of their own. On the CPU `np.asarray` shows the
     device's buffer, which donation then writes over."""
-    words = _words(leaf)
+    words = words_of(leaf)
     return shards.part(words) if shards.is_spread(words) else np.array(words, copy=True)
 
 
@@ -54,7 +54,7 @@ def saved(array: jax.Array) -> Saved:
     """`array`, copied to the host."""
     impl = str(jax.random.key_impl(array)) if is_key(array) else None
     if shards.is_spread(array):
-        words = _words(array)
+        words = words_of(array)
         return Saved(shards.part(words), words.sharding, _weak(array), impl, words.shape)
     return Saved(to_host(array), _sharding(array), _weak(array), impl)
 
@@ -78,7 +78,7 @@ def as_array(leaf: Any) -> jax.Array:
     return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
 
-def _words(leaf: Any) -> Any:
+def words_of(leaf: Any) -> Any:
     """`leaf`, or the raw words of PRNG keys."""
     return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
