@@ -1,8 +1,8 @@
 """Training step of a decoder-only transformer, fully sharded over all devices: parameters, moments and batch.
 
 Each array of parameters is split along its widest axis; a layer's are gathered before it is computed, forward and
-backward, and its gradients reduced to their owners. On GPUs it has 16 layers, 2048 wide (about 0.9 billion parameters), and
-2 sequences of 1024 tokens a device. The arithmetic is that of gpt.py.
+backward, and its gradients reduced to their owners. On GPUs it has 16 layers, 2048 wide (about 0.9 billion parameters),
+and 2 sequences of 1024 tokens a device. The arithmetic is that of gpt.py.
 """
 
 from __future__ import annotations
@@ -74,15 +74,18 @@ def attention(x: jax.Array, layer: Params, heads: int) -> jax.Array:
     return jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(batch, length, width) @ layer["out"]
 
 
-def loss_of(params: Params, tokens: jax.Array, heads: int) -> jax.Array:
-    """Mean cross-entropy of the next token; `tokens` is (batch, length + 1)."""
+def loss_of(params: Params, tokens: jax.Array, heads: int, whole: NamedSharding) -> jax.Array:
+    """Mean cross-entropy of the next token; `tokens` is (batch, length + 1). Parameters are gathered (`whole`) as
+    bfloat16, each layer's when it is its turn."""
     low = jax.tree.map(lambda p: p.astype(jnp.bfloat16), params)
 
     @jax.checkpoint
     def block(x: jax.Array, layer: Params) -> tuple[jax.Array, None]:
+        layer = jax.lax.with_sharding_constraint(layer, whole)
         x = x + attention(normalise(x, layer["norm_1"]), layer, heads)
         return x + jax.nn.gelu(normalise(x, layer["norm_2"]) @ layer["up"]) @ layer["down"], None
 
+    low |= {name: jax.lax.with_sharding_constraint(low[name], whole) for name in ("tokens", "places", "norm")}
     x = low["tokens"][tokens[:, :-1]] + low["places"]
     x, _ = jax.lax.scan(block, x, low["layers"])
     logits = jnp.einsum("bld,vd->blv", normalise(x, low["norm"]), low["tokens"], preferred_element_type=jnp.float32)
@@ -99,10 +102,17 @@ def adam(count: jax.Array, grad: jax.Array, m: jax.Array, v: jax.Array) -> tuple
 
 
 def step(
-    params: Params, first: Params, second: Params, count: jax.Array, data: jax.Array, *, heads: int
+    params: Params,
+    first: Params,
+    second: Params,
+    count: jax.Array,
+    data: jax.Array,
+    *,
+    heads: int,
+    whole: NamedSharding,
 ) -> tuple[Params, Params, Params, jax.Array, jax.Array]:
     """One Adam step on the next batch; the last output is its loss."""
-    loss, grads = jax.value_and_grad(loss_of)(params, data[count % data.shape[0]], heads)
+    loss, grads = jax.value_and_grad(loss_of)(params, data[count % data.shape[0]], heads, whole)
     count = count + 1
     moved = jax.tree.map(lambda g, m, v: adam(count, g, m, v), grads, first, second)
     change, first, second = jax.tree.transpose(jax.tree.structure(grads), jax.tree.structure((0, 0, 0)), moved)
@@ -149,10 +159,10 @@ def build(*, layers: int | None = None, batch: int | None = None, length: int | 
     def train_step(
         params: Params, first: Params, second: Params, count: jax.Array, data: jax.Array
     ) -> tuple[Params, Params, Params, jax.Array, jax.Array]:
-        return step(params, first, second, count, data, heads=size.heads)
+        return step(params, first, second, count, data, heads=size.heads, whole=whole)
 
     def eval_loss(params: Params, tokens: jax.Array) -> jax.Array:
-        return loss_of(params, tokens, size.heads)
+        return loss_of(params, tokens, size.heads, whole)
 
     return {
         "step": jax.jit(train_step, donate_argnums=(0, 1, 2, 3), out_shardings=(places, places, places, whole, whole)),
