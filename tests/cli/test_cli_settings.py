@@ -31,6 +31,7 @@ def test_without_sources_the_defaults_hold(tmp_path: Path) -> None:
         "knob": {},
         "platform": None,
         "allow": (),
+        "launch": None,
         "require-gain": False,
         "override": (),
         "python": sys.executable,

@@ -66,10 +66,26 @@ def test_what_is_no_version_or_range_is_refused(version: str, wanted: str) -> No
         version_in(version, wanted)
 
 
-@pytest.mark.parametrize("carrier", ["pgle", "layout"])
-def test_a_carrier_that_nothing_here_has_leaves_the_space(carrier: str) -> None:
-    knob = msgspec.structs.replace(load_spaces(["gpu"]).knobs[0], carrier=carrier)
+def test_a_carrier_that_nothing_here_has_leaves_the_space() -> None:
+    knob = msgspec.structs.replace(load_spaces(["gpu"]).knobs[0], carrier="pgle")
     assert inapplicable(knob, H100)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "reason"),
+    [
+        ((), (), "the program has no collectives"),
+        ((), ("all-gather",), None),
+        ((), None, None),
+        (("all-gather",), ("all-gather", "all-reduce"), None),
+        (("all-gather",), None, None),
+        (("all-gather", "all-to-all"), ("all-reduce",), "the program has no all-gather or all-to-all, only all-reduce"),
+    ],
+)
+def test_a_knob_of_collectives_applies_where_the_program_has_them(
+    wanted: tuple[str, ...], there: tuple[str, ...] | None, reason: str | None
+) -> None:
+    assert applies(When(collectives=wanted), msgspec.structs.replace(H100, collectives=there)) == reason
 
 
 def test_a_gpu_knob_leaves_the_space_on_a_cpu() -> None:

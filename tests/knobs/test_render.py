@@ -152,13 +152,20 @@ def test_flags_inherited_from_a_file_are_written_out(tmp_path: Path) -> None:
     assert made == {XLA_FLAGS: "--xla_a=1 --xla_gpu_ftz=true"}
 
 
-@pytest.mark.parametrize("carrier", ["pgle", "layout"])
-def test_what_nothing_can_carry_is_refused(carrier: str) -> None:
-    knob = msgspec.structs.replace(SPACE.knob("xla_gpu_ftz"), name="odd", carrier=carrier)
+def test_what_nothing_can_carry_is_refused() -> None:
+    knob = msgspec.structs.replace(SPACE.knob("xla_gpu_ftz"), name="odd", carrier="pgle")
     space = SearchSpace(name="odd", knobs=(knob,))
     for render in (lambda c: environment(c, space, {}), lambda c: variant("h", c, space)):
-        with pytest.raises(UsageError, match=f"nothing carries odd: it is a {carrier} knob"):
+        with pytest.raises(UsageError, match="nothing carries odd: it is a pgle knob"):
             render(config(odd="true"))
+
+
+def test_the_layout_is_no_variable_and_no_compile_option() -> None:
+    knob = msgspec.structs.replace(SPACE.knob("xla_gpu_ftz"), name="layout", carrier="layout", lane="environment")
+    space = SearchSpace(name="layouts", knobs=(knob,))
+    assert environment(config(layout="process-per-device"), space, {}) == {}
+    with pytest.raises(UsageError, match="needs a new process"):
+        variant("h", config(layout="process-per-device"), space)
 
 
 def _some_value(knob: Knob) -> st.SearchStrategy[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from tuner.knobs import DEFAULT, UNSET, Config, SearchSpace, default_spaces, forbidden, load_spaces, shipped_spaces
 
-SHIPPED = ("cpu", "gpu", "precision")
+SHIPPED = ("cpu", "gpu", "precision", "collectives", "nccl")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -31,6 +31,8 @@ def test_every_shipped_space_loads_alone() -> None:
 def test_the_default_spaces_of_each_platform_load_together() -> None:
     assert load_spaces(default_spaces("cpu")).name == "cpu+precision"
     assert load_spaces(default_spaces("gpu")).name == "gpu+precision"
+    assert load_spaces(default_spaces("gpu", devices=4)).name == "gpu+precision+collectives+nccl"
+    assert default_spaces("cpu", devices=4) == default_spaces("cpu")
 
 
 def test_there_are_a_dozen_knobs_for_each_platform() -> None:
@@ -75,9 +77,35 @@ def test_a_flag_that_xla_flags_cannot_carry_is_not_offered(everything: SearchSpa
     assert "xla_cpu_enable_fast_min_max" not in everything
 
 
-def test_nothing_turns_on_multicast_over_nvlink(everything: SearchSpace) -> None:
+MULTICAST = ("nvls", "multicast", "symmetric", "symm_mem", "user_buffers", "one_shot", "multimem", "collective_kernels")
+
+
+def test_what_can_turn_on_multicast_over_nvlink_is_a_risk_and_in_no_preset(everything: SearchSpace) -> None:
+    risky = {knob.name for knob in everything.knobs if knob.risk == "hang"}
     for knob in everything.knobs:
-        assert not any(word in knob.name.lower() for word in ("nvls", "multicast", "symmetric_buffers", "symm_mem"))
+        assert (knob.name in risky) == any(word in knob.name.lower() for word in MULTICAST), knob.name
+        assert not any("nvls" in value.lower() for value in knob.values), knob.name
+    assert risky
+    for preset in everything.presets:
+        assert not risky & preset.settings.keys(), preset.name
+        assert not any("nvls" in value.lower() for value in preset.settings.values()), preset.name
+
+
+def test_knobs_of_collectives_need_several_devices_and_collectives() -> None:
+    gpu = load_spaces(["gpu"]).names
+    for knob in load_spaces(["collectives", "nccl"]).knobs:
+        if knob.name not in gpu:
+            assert (knob.when.min_devices or 0) >= 2, knob.name
+            assert knob.when.collectives is not None, knob.name
+
+
+def test_a_space_brings_along_what_its_presets_set() -> None:
+    space = load_spaces(["collectives"])
+    assert space.name == "collectives"
+    assert set(load_spaces(["gpu"]).names) < set(space.names)
+    assert load_spaces(["gpu", "collectives"]).names == space.names
+    published = {preset.name for preset in load_spaces(["gpu", "collectives", "nccl"]).presets}
+    assert {"toolbox-fsdp", "pipeline", "nccl-single-host", "jax-tips"} <= published
 
 
 def test_command_buffers_can_be_left_alone_emptied_or_chosen(everything: SearchSpace) -> None:

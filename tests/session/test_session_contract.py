@@ -1,4 +1,5 @@
-"""What every session does, whatever is behind it. One suite for `LocalSession`, `FakeSession` and `ReplaySession`."""
+"""What every session does, whatever is behind it. One suite for `LocalSession`, `GangSession`, `FakeSession` and
+`ReplaySession`."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from tuner.protocol.messages import Arm, Block, Compiled, CompileReply, Loaded, 
 from tuner.session.base import Launch, Session, SessionFactory
 from tuner.session.deadlines import Deadlines
 from tuner.session.fake_machine import FakeMachine
+from tuner.session.gang import GangSession
 from tuner.session.local import LocalSession
 from tuner.session.replay import Replay
 
@@ -79,15 +81,62 @@ def local_kind(folder: Path) -> Kind:
     return Kind(factory, launch("home", {}), launch("doomed", {"XLA_FLAGS": "--xla_no_such_flag=1"}))
 
 
-KINDS = ["fake", "replay", pytest.param("local", marks=pytest.mark.jax)]
+MESH = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+def build():
+    rows = NamedSharding(Mesh(np.array(jax.devices()), ("d",)), P("d"))
+    whole = NamedSharding(rows.mesh, P())
+
+    def step(x):
+        y = jnp.tanh(x @ x.T)
+        return x + 0.001 * (y @ x), y.sum()
+    return jax.jit(step, out_shardings=(rows, whole)), (jax.device_put(np.ones((64, 64), np.float32) / 64, rows),)
+"""
+
+
+def gang_kind(folder: Path, processes: int = 2) -> Kind:
+    workload = folder / "workload.py"
+    workload.write_text(MESH)
+    devices = f"--xla_force_host_platform_device_count={processes}"
+
+    def launch(name: str, flags: str) -> Launch:
+        return Launch(
+            name=name,
+            role="home",
+            workload=workload,
+            log=folder / f"{name}.log",
+            python=sys.executable,
+            env={"XLA_FLAGS": f"{devices} {flags}"},
+            platform="cpu",
+            processes=processes,
+        )
+
+    def factory(launch: Launch) -> GangSession:
+        return GangSession(launch, environ=dict(os.environ), deadlines=Deadlines())
+
+    return Kind(factory, launch("home", ""), launch("doomed", "--xla_no_such_flag=1"))
+
+
+KINDS = [
+    "fake",
+    "replay",
+    pytest.param("local", marks=pytest.mark.jax),
+    pytest.param("gang", marks=pytest.mark.jax),
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kind:
     folder = tmp_path_factory.mktemp(request.param)
-    return {"fake": fake_kind, "replay": lambda: replay_kind(folder), "local": lambda: local_kind(folder)}[
-        request.param
-    ]()
+    kinds: dict[str, Callable[[], Kind]] = {
+        "fake": fake_kind,
+        "replay": lambda: replay_kind(folder),
+        "local": lambda: local_kind(folder),
+        "gang": lambda: gang_kind(folder),
+    }
+    return kinds[request.param]()
 
 
 @pytest.fixture(scope="module")

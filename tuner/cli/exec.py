@@ -104,6 +104,7 @@ def _chosen(found: Target, *, anyway: bool, default_if_changed: bool) -> tuple[B
 def _apply(bundle: Bundle, environ: dict[str, str]) -> str:
     """Change `environ` as the bundle says, and tell what that means."""
     from tuner.handoff.merging import merge_flags
+    from tuner.knobs.layout import LAYOUT
     from tuner.report.wording import ratio
 
     manifest, changes = bundle.manifest, bundle.environment()
@@ -122,6 +123,8 @@ def _apply(bundle: Bundle, environ: dict[str, str]) -> str:
         return "; ".join([f"{manifest.verdict.value}, so the default", *notes])
     gain = ratio(manifest.estimate) if manifest.estimate else "faster"
     chosen_settings = " ".join(f"{name}={value}" for name, value in manifest.settings.items())
+    if LAYOUT in manifest.settings:
+        notes.append("start one process per device yourself, for that layout")
     return "; ".join([f"{gain} with {chosen_settings}", *notes])
 
 

@@ -30,6 +30,7 @@ RUN_SETTINGS = (
     "knob",
     "platform",
     "allow",
+    "launch",
     "require-gain",
     "override",
     "python",

@@ -122,6 +122,13 @@ _ALL = (
         unset="nothing",
         help="Admit, and label, settings that trade accuracy.",
     ),
+    Setting(
+        name="launch",
+        type=TEXT,
+        metavar="COMMAND",
+        unset="none",
+        help="Start the workload's processes with it, on several hosts: 'srun -N 2'.",
+    ),
     Setting(name="require-gain", type=SWITCH, default="no", help="Exit with 4 if nothing faster was proved."),
     Setting(
         name="override",

@@ -65,6 +65,7 @@ def run_options(
         hold=settings["knob"].value,
         platform=settings["platform"].value,
         allow=frozenset(settings["allow"].value),
+        launch=settings["launch"].value or "",
         require_gain=settings["require-gain"].value,
         override=settings["override"].value,
         python=settings["python"].value,

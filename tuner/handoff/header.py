@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from tuner.handoff.contents import Best, Manifest
+from tuner.knobs import LAYOUT, PER_DEVICE
 from tuner.measure.types import Estimate, Verdict
 from tuner.protocol.messages import OptionValue
 from tuner.protocol.xla_flags import Flag, file_of, parse
@@ -28,6 +29,7 @@ def header(manifest: Manifest, best: Best) -> tuple[str, ...]:
         *_finding(manifest),
         *_named("Held for the whole run: ", manifest.held),
         *_inherited(manifest),
+        *_layout(manifest),
         *_named("Arguments for the workload's build(), which no variable carries: ", best.workload_knobs),
         *(f"Note: {notice}" for notice in manifest.notices),
     )
@@ -67,6 +69,12 @@ def _inherited(manifest: Manifest) -> tuple[str, ...]:
     tuned = {*manifest.settings, *manifest.held}
     flags = [flag.raw for flag in _flags(manifest.env.get("XLA_FLAGS", "")) if flag.name not in tuned]
     return (f"Inherited where it was measured, and part of XLA_FLAGS: {' '.join(flags)}",) if flags else ()
+
+
+def _layout(manifest: Manifest) -> tuple[str, ...]:
+    if PER_DEVICE not in (manifest.settings.get(LAYOUT), manifest.held.get(LAYOUT)):
+        return ()
+    return ("Start one process per device, with jax.distributed: no variable carries the layout",)
 
 
 def _flags(text: str) -> tuple[Flag, ...]:

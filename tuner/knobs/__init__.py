@@ -6,6 +6,7 @@ from tuner.knobs.config import DEFAULT, Config
 from tuner.knobs.inherited import check as check_flags
 from tuner.knobs.inherited import pins
 from tuner.knobs.knob import UNSET, Forbid, Knob, Preset, When
+from tuner.knobs.layout import LAYOUT, PER_DEVICE, forced_cpu_devices, processes
 from tuner.knobs.render import XLA_FLAGS, environment, fingerprint, split, variant
 from tuner.knobs.space import SearchSpace, default_spaces, load_spaces, shipped_spaces
 from tuner.knobs.status import KnobStatus
@@ -14,6 +15,8 @@ from tuner.knobs.workload import from_workload, workload_knobs
 
 __all__ = [
     "DEFAULT",
+    "LAYOUT",
+    "PER_DEVICE",
     "UNSET",
     "XLA_FLAGS",
     "Config",
@@ -30,10 +33,12 @@ __all__ = [
     "environment",
     "fingerprint",
     "forbidden",
+    "forced_cpu_devices",
     "from_workload",
     "inapplicable",
     "load_spaces",
     "pins",
+    "processes",
     "shipped_spaces",
     "split",
     "typed",

@@ -13,23 +13,22 @@ __all__ = ["Facts", "applies", "inapplicable", "range_complaint", "version_in"]
 _CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)")
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|c|rc|alpha|beta|pre|preview|dev)[-_.]?\d*)?")
 
-_NOT_CARRIED = {
-    "pgle": "a profile is taken and raced as a stage of its own, not as a knob",
-    "layout": "nothing here starts a program in another process layout",
-}
+_NOT_CARRIED = {"pgle": "a profile is taken and raced as a stage of its own, not as a knob"}
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What decides whether a knob applies here.
 
     `platform`: jax's name, "cpu" or "gpu". `device_count`: over all processes. `capability`: smallest CUDA compute
-    capability of the devices, e.g. "9.0"; None where there is none. `jax`: its version.
+    capability of the devices, e.g. "9.0"; None where there is none. `jax`: its version. `collectives`: kinds in the
+    program that the default compiles to; None: not known.
     """
 
     platform: str
     device_count: int
     jax: str
     capability: str | None = None
+    collectives: tuple[str, ...] | None = None
 
 
 def applies(when: When, facts: Facts) -> str | None:
@@ -45,6 +44,11 @@ def applies(when: When, facts: Facts) -> str | None:
             return f"needs compute capability {when.capability}, these devices report none"
         if _numbers(facts.capability) < _numbers(when.capability):
             return f"needs compute capability {when.capability}, these devices have {facts.capability}"
+    if when.collectives is not None and facts.collectives is not None:
+        if not facts.collectives:
+            return "the program has no collectives"
+        if when.collectives and not set(when.collectives) & set(facts.collectives):
+            return f"the program has no {' or '.join(when.collectives)}, only {', '.join(facts.collectives)}"
     if when.jax is not None and not version_in(facts.jax, when.jax):
         return f"needs jax {when.jax}, this is {facts.jax}"
     return None

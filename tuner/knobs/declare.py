@@ -16,7 +16,7 @@ from tuner.knobs.applies import range_complaint
 from tuner.knobs.knob import UNSET, Forbid, Knob, Preset, When
 from tuner.knobs.values import complaint, text_of
 
-__all__ = ["FORMAT", "Declared", "Faults", "SpaceFile", "did_you_mean", "read"]
+__all__ = ["FORMAT", "Declared", "Faults", "SpaceFile", "companions", "did_you_mean", "read"]
 
 FORMAT = 1
 """The file format's version: the top-level ``version`` of a space file."""
@@ -107,6 +107,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {quoted}?)" if near else ""
 
 
+def companions(file: SpaceFile) -> tuple[str, ...]:
+    """The spaces that `file` is loaded with, for its presets set their knobs too: its top-level ``with``."""
+    try:
+        named = tomllib.loads(file.text).get("with", [])
+    except tomllib.TOMLDecodeError:
+        return ()  # `read` says where
+    return tuple(str(name) for name in named) if isinstance(named, list) else (str(named),)
+
+
 def read(file: SpaceFile, faults: Faults) -> tuple[Declared, ...]:
     """Everything that `file` declares and that is well formed by itself; the rest goes to `faults`."""
     try:
@@ -116,8 +125,8 @@ def read(file: SpaceFile, faults: Faults) -> tuple[Declared, ...]:
         faults.add(file, what, where=where)
         return ()
     tables: Mapping[str, Callable[[_Raw], Any]] = {"knob": _knob, "preset": _preset, "forbid": _forbid}
-    for key in top.keys() - tables.keys() - {"version"}:
-        faults.add(file, f'unknown key "{key}"{did_you_mean(key, [*tables, "version"])}')
+    for key in top.keys() - tables.keys() - {"version", "with"}:
+        faults.add(file, f'unknown key "{key}"{did_you_mean(key, [*tables, "version", "with"])}')
     if top.get("version") != FORMAT or isinstance(top["version"], bool):
         has = f"version = {top['version']!r}" if "version" in top else "no version"
         faults.add(file, f"has {has}; this tuner reads version = {FORMAT}")
@@ -253,7 +262,7 @@ def _knob_faults(knob: Knob) -> Iterator[tuple[str, str]]:
         yield "name", "XLA_FLAGS is written by the tuner; declare its flags, one knob each"
     if len(knob.aliases) != len({*knob.aliases, knob.name}) - 1:
         yield "aliases", "names the same flag twice"
-    if knob.carrier in ("env", "workload") and knob.lane != "environment":
+    if knob.carrier in ("env", "workload", "layout") and knob.lane != "environment":
         yield "lane", f'carrier {knob.carrier} needs a new process; write lane = "environment"'
     if knob.name in knob.requires:
         yield "requires", "names the knob itself"

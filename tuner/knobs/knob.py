@@ -22,13 +22,15 @@ class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Where a knob or preset applies. Every field given must hold.
 
     `platform`: "cpu" or "gpu". `min_devices`: at least so many devices. `capability`: smallest CUDA compute
-    capability, e.g. "9.0". `jax`: a version range, e.g. ">=0.10,<0.12".
+    capability, e.g. "9.0". `jax`: a version range, e.g. ">=0.10,<0.12". `collectives`: kinds as HLO names them, of
+    which the program under the default has at least one; [] where any will do.
     """
 
     platform: Literal["cpu", "gpu"] | None = None
     min_devices: int | None = None
     capability: str | None = None
     jax: str | None = None
+    collectives: tuple[str, ...] | None = None
 
 
 class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -60,9 +60,9 @@ def environment(config: Config, space: SearchSpace, inherited: Mapping[str, str]
     """The whole of `config`, both lanes, as changes to the `inherited` environment; None removes a variable.
 
     XLA_FLAGS is the inherited text with our flags merged into it; flags that `config` leaves alone keep their exact
-    text, and one that is inherited under an old name gives way to its new one. Workload knobs go to build() and are
-    not here. Equal arguments give equal bytes. Raises FlagsError if flags must be merged into a text that XLA would
-    misread, UsageError for a carrier that no variable can carry.
+    text, and one that is inherited under an old name gives way to its new one. Workload knobs go to build(), the layout
+    to whoever starts the processes: they are not here. Equal arguments give equal bytes. Raises FlagsError if flags
+    must be merged into a text that XLA would misread, UsageError for a carrier that no variable can carry.
     """
     changes: dict[str, str | None] = {}
     flags: dict[str, str | None] = {}
@@ -78,7 +78,7 @@ def environment(config: Config, space: SearchSpace, inherited: Mapping[str, str]
                 changes[name.upper()] = text
             case "effort":
                 changes[f"JAX_{name.upper()}"] = text
-            case "workload":
+            case "workload" | "layout":
                 pass
             case _:
                 raise _not_carried(knob)

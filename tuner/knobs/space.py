@@ -11,7 +11,7 @@ import msgspec
 from tuner.errors import SpaceError, UsageError
 from tuner.knobs.combinations import forbidden
 from tuner.knobs.config import Config
-from tuner.knobs.declare import Declared, Faults, SpaceFile, did_you_mean, read
+from tuner.knobs.declare import Declared, Faults, SpaceFile, companions, did_you_mean, read
 from tuner.knobs.knob import UNSET, Forbid, Knob, Preset
 from tuner.knobs.values import complaint
 
@@ -72,19 +72,23 @@ def shipped_spaces() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def default_spaces(platform: str) -> tuple[str, ...]:
-    """The spaces that are tuned on a platform ("cpu", "gpu") if the user names none. Raises UsageError for others."""
+def default_spaces(platform: str, *, devices: int = 1) -> tuple[str, ...]:
+    """The spaces that are tuned on a platform ("cpu", "gpu") if the user names none; several `devices` have more to
+    tune. Raises UsageError for other platforms."""
     if platform not in ("cpu", "gpu"):
         raise UsageError(f"there is no search space for platform {platform!r}", next="name one with --space")
-    return (platform, "precision")
+    return (platform, "precision", *(("collectives", "nccl") if platform == "gpu" and devices > 1 else ()))
 
 
 def load_spaces(spaces: Sequence[str | Path]) -> SearchSpace:
-    """Several spaces as one, in the order given. Each is the name of a shipped space, or a TOML file.
+    """Several spaces as one, in the order given. Each is the name of a shipped space, or a TOML file; the spaces that
+    one names in its ``with`` come along.
 
     Raises SpaceError that names file and place of everything that is wrong.
     """
-    files = [_open(space) for space in dict.fromkeys(str(space) for space in spaces)]
+    named = [_open(space) for space in dict.fromkeys(str(space) for space in spaces)]
+    along = [_open(space) for _, file in named for space in companions(file)]
+    files = list({file.label: (name, file) for name, file in (*along, *named)}.values())
     if not files:
         raise SpaceError("no search space was named", next=f"name one of {', '.join(shipped_spaces())}, or a file")
     faults = Faults()
@@ -98,7 +102,7 @@ def load_spaces(spaces: Sequence[str | Path]) -> SearchSpace:
     faults.stop()
     values = {t: tuple(d.value for d in declared if d.table == t) for t in ("knob", "preset", "forbid")}
     return SearchSpace(
-        name="+".join(name for name, _ in files),
+        name="+".join(name for name, _ in named),
         knobs=values["knob"],
         presets=values["preset"],
         forbid=values["forbid"],

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from tuner.knobs import DEFAULT, Config, Facts, Knob, SearchSpace
+from tuner.knobs import DEFAULT, Config, Facts, Knob, SearchSpace, forced_cpu_devices
 from tuner.machine import Device, Host, Sampler, calm
 from tuner.measure import Objective
 from tuner.pipeline.budget import Budget
@@ -193,6 +193,14 @@ class Run:
         return next(e.loaded for e in self.events if isinstance(e, SessionStarted))
 
     @property
+    def device_count(self) -> int:
+        """Devices of the program: as the home session found them, before it as the driver or the flags tell."""
+        started = next((e.loaded for e in self.events if isinstance(e, SessionStarted)), None)
+        if started is not None:
+            return started.device_count
+        return len(self.devices) or forced_cpu_devices(self.inherited)
+
+    @property
     def facts(self) -> Facts:
         """What knobs' and presets' `when` is held against."""
         loaded = self.loaded
@@ -201,6 +209,14 @@ class Run:
             device_count=loaded.device_count,
             capability=next((d.capability for d in self.devices if d.capability), None),
             jax=loaded.versions["jax"],
+            collectives=next(
+                (
+                    tuple(e.compiled.collectives)
+                    for e in self.events
+                    if isinstance(e, CandidateCompiled) and e.config == DEFAULT
+                ),
+                None,
+            ),
         )
 
     @property

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from tuner.handoff.cache import isolated
-from tuner.knobs import Config, environment, workload_knobs
+from tuner.knobs import Config, environment, pins, processes, workload_knobs
+from tuner.machine import relevant
 from tuner.pipeline.context import Run
 from tuner.session import Launch, Role
 
@@ -24,13 +26,16 @@ def launch(run: Run, name: str, *, role: Role, config: Config, env: Mapping[str,
     """A launch of the run's workload under `config`, rendered wholly as environment.
 
     No session reads or writes a compilation cache it inherited: a trial would load another one's kernels. `env`
-    changes what results, last.
+    changes what results, last. The user's launcher starts the session if there is one; else the config's layout says
+    over how many processes.
     """
     rendered = emitted(run, config)
     changes: dict[str, str | None] = {**isolated(), **rendered}
     for variable, value in _SHARED_CARD.items():
         if variable not in run.inherited and variable not in rendered:
             changes[variable] = value
+    launcher = tuple(shlex.split(run.options.launch))
+    outside = {**relevant(run.inherited), **{name: run.inherited[name] for name in pins(run.inherited)}}
     return Launch(
         name=name,
         role=role,
@@ -42,4 +47,7 @@ def launch(run: Run, name: str, *, role: Role, config: Config, env: Mapping[str,
         argv=run.options.argv,
         platform=run.options.platform,
         knobs={**run.workload_knobs, **workload_knobs(run.held.join(config), run.space)},
+        processes=1 if launcher else processes(run.held.join(config), run.device_count),
+        launcher=launcher,
+        pins={name: value for name, value in outside.items() if name not in changes} if launcher else {},
     )

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import tuner
 from tuner.errors import UsageError
-from tuner.knobs import XLA_FLAGS, Config, SearchSpace, check_flags, default_spaces, load_spaces
+from tuner.knobs import XLA_FLAGS, Config, SearchSpace, check_flags, default_spaces, load_spaces, pins
 from tuner.machine import (
     Conditions,
     Device,
@@ -27,7 +27,7 @@ from tuner.pipeline.context import Run
 from tuner.pipeline.options import RunOptions
 from tuner.protocol.messages import OptionValue
 from tuner.report.listener import Listener
-from tuner.session import LocalSession, SessionFactory
+from tuner.session import Deadlines, GangSession, Launch, LocalSession, Session, SessionFactory
 from tuner.store import EventLog, earlier_run, new_run, open_store, run_identity
 from tuner.store.events import RunStarted
 from tuner.store.held import held_text
@@ -60,9 +60,10 @@ def opened(
         stack.callback(reader.close)
         devices = () if options.platform == "cpu" else reader.devices()
         host = read_host()
-        space = load_spaces(options.spaces or default_spaces(_platform(options, devices)))
+        space = load_spaces(options.spaces or default_spaces(_platform(options, devices), devices=len(devices)))
         held, workload_knobs = _hold(options, file, space)
         _check_groups(options.first, space)
+        _check_pins(options, held, space, env)
         store = open_store(options.store)
         identity = run_identity(
             options.workload,
@@ -96,7 +97,7 @@ def opened(
             index=index,
             study=study,
             listener=listener,
-            factory=factory or (lambda launch: LocalSession(launch, environ=env, deadlines=lambda: run.deadlines)),
+            factory=factory or (lambda launch: _session(launch, env, lambda: run.deadlines)),
             conditions=conditions or (Conditions(reader) if factory is None else None),
             clock=clock,
         )
@@ -121,6 +122,21 @@ def opened(
         yield run
 
 
+def _session(launch: Launch, env: Mapping[str, str], deadlines: Callable[[], Deadlines]) -> Session:
+    """A real worker, or a gang of them."""
+    kind = GangSession if launch.launcher or launch.processes > 1 else LocalSession
+    return kind(launch, environ=env, deadlines=deadlines)
+
+
+def _check_pins(options: RunOptions, held: Config, space: SearchSpace, env: Mapping[str, str]) -> None:
+    """What somebody set for this machine's network isn't held at another value by the way."""
+    for name, value in held.settings:
+        if name in pins(env) and name not in options.override and env[name] != value:
+            raise UsageError(
+                f"{name} is inherited as {env[name]!r}", where="--knob", next=f"add --override {name} to change it"
+            )
+
+
 def _check(options: RunOptions) -> None:
     """What the types of the options don't say."""
     if options.objective not in OBJECTIVES:
@@ -132,6 +148,10 @@ def _check(options: RunOptions) -> None:
         raise UsageError(
             f"{limit!r} is neither a positive number of bytes nor a share from 0 to 1", where="--max-memory"
         )
+    try:
+        shlex.split(options.launch)
+    except ValueError as error:
+        raise UsageError(f"{options.launch!r} can't be split into words: {error}", where="--launch") from None
 
 
 def _check_groups(first: tuple[str, ...], space: SearchSpace) -> None:
@@ -162,6 +182,7 @@ def _meaning(options: RunOptions) -> dict[str, str]:
         "override": " ".join(sorted(options.override)),
         "seed": str(options.seed),
         "objective": options.objective,
+        "launch": options.launch,
         "max_memory": "" if options.max_memory is None else repr(options.max_memory),
         **({"first": " ".join(options.first)} if options.first else {}),
     }
@@ -179,7 +200,7 @@ def _hold(
         if knob is None:
             file.check_knob(name, frozenset(known))
             of_workload[name] = workload_file.typed_knob(value)
-        elif knob.carrier in ("pgle", "layout"):
+        elif knob.carrier == "pgle":
             raise UsageError(f"{name} can't be held: its carrier is {knob.carrier}", where="--knob")
         else:
             of_space[knob.name] = value

@@ -22,6 +22,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     folder or a database URL. `seed` orders rounds and seeds the sampler. `objective`: what is made small, see
     `tuner.measure.objective`. `max_memory`: most that a step may need at its peak, in bytes if it is an int, else as a
     share of the device's memory; None: no limit. `first`: groups of knobs that are screened before all others.
+    `launch`: the command that starts a program's processes on several hosts, before the interpreter ("srun -N 2"); ""
+    for none.
     """
 
     workload: Path
@@ -42,4 +44,5 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     objective: ObjectiveName = "mean"
     max_memory: int | float | None = None
     first: tuple[str, ...] = ()
+    launch: str = ""
     command: tuple[str, ...] = ()

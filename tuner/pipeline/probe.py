@@ -105,6 +105,10 @@ def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
     """False if the knob is held, pinned or doesn't apply; the reason is appended to `left`."""
     reason = inapplicable(knob, run.facts)
     status = "inapplicable"
+    if reason is None and knob.carrier == "layout":
+        reason = _layout_fixed(run)
+    if reason is None and knob.risk == "hang" and knob.name not in run.options.override:
+        status, reason = "risky", f"it can hang the machine's GPUs; --override {knob.name} lets it be tuned"
     if reason is None and knob.name in run.held.names:
         status, reason = "held", f"--knob holds it at {run.held.get(knob.name)!r} for the whole run"
     if reason is None and knob.name in run.workload_knobs:
@@ -115,6 +119,15 @@ def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
     if reason is not None:
         left.append(KnobStatus(name=knob.name, status=status, reason=reason))
     return reason is None
+
+
+def _layout_fixed(run: Run) -> str | None:
+    """Why the process layout can't be tuned here; None if it can."""
+    if run.options.launch:
+        return "--launch says how many processes there are"
+    if run.loaded.source == "script":
+        return "several processes need a workload with build(): a script's step is found by its times"
+    return None
 
 
 def _types(bench: Bench, knobs: Sequence[Knob]) -> dict[str, str | None]:

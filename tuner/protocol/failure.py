@@ -25,6 +25,7 @@ class FailureClass(StrEnum):
     WRONG_RESULT = "wrong_result"  # the numerics gate refused it
     LANE_MISMATCH = "lane_mismatch"  # the emitted form does not compile to what was measured
     PGLE_INACTIVE = "pgle_inactive"  # a profile was asked for and not used
+    DIVERGED = "diverged"  # ranks of one gang differ in what they run
     INVALID_TIME = "invalid_time"  # a clock reading that can't be (zero, negative, not finite)
     WORKLOAD = "workload"  # the user's file: build() raised, no step, …
     PLATFORM = "platform"  # the wanted platform or device is not there
@@ -53,6 +54,7 @@ class Failure:
     """One failure: class, phase, rank, how the process ended, first and last log lines, command to repeat.
 
     `message` is the one line that explains it: the exception's first line, or the fatal line of the log, verbatim.
+    `steps`: of a rank of a gang, how many steps it had begun when it was last heard of.
     """
 
     kind: FailureClass
@@ -65,3 +67,4 @@ class Failure:
     log_tail: tuple[str, ...] = ()
     command: str = ""
     traceback: str = ""
+    steps: int | None = None

@@ -24,6 +24,7 @@ __all__ = [
     "Compile",
     "CompileReply",
     "Compiled",
+    "Gang",
     "Hello",
     "LeafStats",
     "Load",
@@ -39,6 +40,7 @@ __all__ = [
     "ProbeReply",
     "Profile",
     "ProfileReply",
+    "Progress",
     "Release",
     "Released",
     "Round",
@@ -58,22 +60,66 @@ _HANDLE = {"json": "handle"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """First line of a worker."""
+    """First line of a worker. Of one that belongs to a gang: `rank` of how many (`size`), the `host` that it is on, and
+    an `address` there that a coordination service can listen on."""
 
     nonce: str
     pid: int
     python: str
     protocol: int = PROTOCOL
+    rank: int = 0
+    size: int = 1
+    host: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """A worker's place in a gang: one program over `size` processes, each with its share of the devices.
+
+    `coordinator`: host:port of the coordination service, which rank 0 starts. `neighbours`: how many ranks are on this
+    host, of which this one is number `seat`: the devices that a process here sees are divided among them. `divide_cpu`:
+    so are the devices that XLA makes of a CPU. `heartbeat_s`: after so long without a sign of life a rank is dead.
+    """
+
+    rank: int
+    size: int
+    coordinator: str
+    seat: int
+    neighbours: int
+    divide_cpu: bool = False
+    heartbeat_s: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a rank is, told unasked while it answers a request: ``{"progress": {…}}``.
+
+    `subject`: the handle under way. `steps`: steps begun since the start of the session. `waiting`: for what the other
+    ranks have to say.
+    """
+
+    op: str
+    subject: str = ""
+    steps: int = 0
+    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Import jax and the workload, build the state once. `platform` None takes jax's default platform."""
+    """Import jax and the workload, build the state once. `platform` None takes jax's default platform.
+
+    `environ`: variables to set (None: remove) before jax is imported, for a rank whose launcher may not have handed
+    them on; those in `pins` only where they are missing.
+    """
 
     workload: str
     argv: tuple[str, ...] = ()
     platform: str | None = None
     knobs: dict[str, str | int | float | bool] = field(default_factory=dict)
+    gang: Gang | None = None
+    environ: dict[str, str | None] = field(default_factory=dict)
+    pins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +221,9 @@ class Compile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """`program`: hash of StableHLO + shapes + shardings + donation; `code`: hash of what the compiler made
-    (canonical optimised HLO, and machine code where it can be read). `peak_bytes` is the compiler's own estimate.
+    (canonical optimised HLO, and machine code where it can be read). `peak_bytes` is the compiler's own estimate, for
+    one device. `schedule`: hash of the collectives in the order of the module, with channels and groups; "" without
+    any. `ranks_differ`: ranks of a gang whose code is not that of rank 0, though all communicate alike (autotuning).
 
     `first_program`: the program of the very first call, where that is another one than all later calls run (the step's
     outputs are placed otherwise than its first arguments); else "".
@@ -190,6 +238,8 @@ class Compiled:
     peak_bytes: int | None
     collectives: dict[str, int] = field(default_factory=dict)
     cache_hit: bool | None = None
+    schedule: str = ""
+    ranks_differ: tuple[int, ...] = ()
     first_program: str = ""
 
 
@@ -248,6 +298,7 @@ class Block:
 
     `value_s`: what was asked for where that isn't seconds / steps: the quantile of the steps' times, or, over several
     steps, the sum of their times by weight. `parts`: each step's own time (or quantile) where there are several.
+    `ranks_s`: of a gang, what each rank says of a step; the rest of the block is the slowest rank's.
     """
 
     id: str
@@ -256,6 +307,7 @@ class Block:
     first_s: float
     value_s: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
+    ranks_s: tuple[float, ...] = ()
 
     @property
     def step_s(self) -> float:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tuner.session.deadlines import Deadlines
     from tuner.session.fake import FakeSession
     from tuner.session.fake_machine import FakeMachine, Fault
+    from tuner.session.gang import GangSession
     from tuner.session.local import LocalSession
     from tuner.session.noise import NoiseModel
     from tuner.session.package import worker_zip
@@ -23,6 +24,7 @@ __all__ = [
     "FakeMachine",
     "FakeSession",
     "Fault",
+    "GangSession",
     "Launch",
     "LocalSession",
     "NoiseModel",
@@ -39,6 +41,7 @@ _HOMES = {
     "FakeMachine": "fake_machine",
     "FakeSession": "fake",
     "Fault": "fake_machine",
+    "GangSession": "gang",
     "Launch": "base",
     "LocalSession": "local",
     "NoiseModel": "noise",

@@ -35,6 +35,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     `env`: changes to the inherited environment; None removes a variable. `config`: the environment-lane setting *e*
     that `env` renders. `log`: where everything that the worker prints goes, whole.
+    `processes`: over how many the devices of this host are divided, a gang where there are several. `launcher`: the
+    words of a command that starts the gang instead, on as many hosts and as often as it says (``srun -N 2``); `pins`:
+    variables that such a command's processes must have, for it may not hand them on.
     """
 
     name: str
@@ -47,6 +50,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...] = ()
     platform: str | None = None
     knobs: Mapping[str, OptionValue] = {}
+    processes: int = 1
+    launcher: tuple[str, ...] = ()
+    pins: Mapping[str, str] = {}
 
 
 class Session(Protocol):

@@ -144,6 +144,8 @@ def _kind(ended: Exit, fatal: str, *, greeted: bool) -> FailureClass:
 def _how(ended: Exit) -> str:
     if ended.by_us:
         return "closed its pipe"
+    if ended.signal is None and ended.code is None:
+        return "ended its connection"
     if ended.signal is None:
         return f"exited with code {ended.code}"
     if ended.signal == signal.SIGKILL:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tuner.errors import SessionEnded
+from tuner.knobs.layout import LAYOUT, PER_DEVICE
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import (
     Arm,
@@ -106,6 +107,8 @@ class FakeSession:
         self._candidates: dict[str, _Candidate] = {}
         self._flags, self._variables = environment_settings(launch.env)
         self._program = {name: canonical_text(value) for name, value in launch.knobs.items()}
+        if launch.processes > 1:
+            self._program[LAYOUT] = PER_DEVICE
         self._others: dict[str, FakeSession] = {}
         self._made_s = machine.now()
         self.alive = False
@@ -393,7 +396,7 @@ class FakeSession:
             platform=launch.platform or machine.platform,
             device_kind="fake",
             device_count=machine.device_count,
-            process_count=1,
+            process_count=launch.processes,
             versions={"python": "3.11.0", "jax": "0.10.2", "jaxlib": "0.10.2", "numpy": "2.0.0", "zstandard": "no"},
             devices=("fake",) * machine.device_count,
             xla_flags=flags,

@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import psutil
 
 from tuner.session.tree import adopt_orphans, is_alive, kill_tree, members
 
-__all__ = ["MARK", "NONCE", "Child", "Exit"]
+__all__ = ["MARK", "NONCE", "Channel", "Child", "Exit", "is_hello"]
 
 NONCE = "TUNER_WORKER_NONCE"
 """The variable that carries the parent's nonce to the worker, which takes it away before any other code can see it."""
@@ -44,6 +45,24 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
     signal: int | None = None
     by_us: bool = False
+
+
+class Channel(Protocol):
+    """A worker as its connection sees it: a child of this process, or one that a launcher started elsewhere."""
+
+    def watch(self, pid: int) -> None: ...
+
+    def log_size(self) -> int: ...
+
+    def send(self, line: bytes, *, timeout_s: float) -> None: ...
+
+    def receive(self, *, timeout_s: float) -> bytes: ...
+
+    def linger(self, timeout_s: float) -> bool: ...
+
+    def kill(self, *, after_s: float = 0.0) -> Exit: ...
+
+    def close(self, *, after_s: float = 0.0) -> Exit: ...
 
 
 class Child:
@@ -221,7 +240,7 @@ class Child:
         """The reader thread: owns the child's stdout, so that its end is seen whatever the main thread does."""
         try:
             for line in self._complete_lines():
-                if self._greeted or _is_hello(line, self._nonce):
+                if self._greeted or is_hello(line, self._nonce):
                     self._greeted = True
                     self._lines.put(line)
                 else:
@@ -253,7 +272,7 @@ class Child:
             self._log.write(line + b"\n")
 
 
-def _is_hello(line: bytes, nonce: str) -> bool:
+def is_hello(line: bytes, nonce: str) -> bool:
     """True for a JSON object with our nonce: whoever else writes to the pipe first can't know it."""
     if nonce.encode() not in line:
         return False

@@ -14,7 +14,8 @@ import jax
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Compile, Compiled, CompileReply, Lower, Lowered, Variant
 from tuner.worker.failures import failure_of
-from tuner.worker.fingerprint import code_of, collectives_in, digest, program_of
+from tuner.worker.fingerprint import code_of, collectives_in, digest, program_of, schedule_of
+from tuner.worker.gang import together
 from tuner.worker.internals import canonical_hlo
 from tuner.worker.release import release
 from tuner.worker.session import Candidate, WorkerSession, config_values, configured
@@ -51,11 +52,12 @@ class _Lowered:
 
 @dataclass(frozen=True)
 class _Made:
-    """A candidate with its persistent-cache events."""
+    """A candidate with its persistent-cache events, and its collectives in their order."""
 
     candidate: Candidate
     requests: int
     hits: int
+    schedule: tuple[str, ...]
 
 
 def compile_variants(session: WorkerSession, request: Compile) -> CompileReply:
@@ -103,7 +105,7 @@ def lower_step(session: WorkerSession, _request: Lower) -> Lowered:
 def build_candidate(session: WorkerSession, variant: Variant) -> Candidate:
     """One variant for a passing purpose, under no id; the caller lets go of it. Raises what the compiler raises."""
     plan = _plan(variant)
-    return session.twin(plan.key) or _compile(session, _lower(session, plan)).candidate
+    return session.twin(plan.key) or _alike(session, plan).candidate
 
 
 def _guarded(function: Any, *args: Any) -> Any:
@@ -127,30 +129,51 @@ def _spelled(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _first(session: WorkerSession, plan: _Plan) -> _Made:
     """The first candidate of a session also takes one step, to see whether the second call would compile again."""
-    item = _lower(session, plan)
-    made = _compile(session, item)
-    try:
+    made = _alike(session, plan)
+
+    def step() -> bool:
         with made.candidate.configured():
-            out = wait(session.state.first(made.candidate.call))
+            return session.state.settle(wait(session.state.first(made.candidate.call)))
+
+    try:
+        moved, _ = together(session.gang, "compile", step)
     except BaseException:
         session.state.lose()
         raise
     session.settled = True
-    if not session.state.settle(out):
+    if not moved:
         return made
     made.candidate.clear()
-    again = _compile(session, _lower(session, plan))
+    again = _alike(session, plan)
     result = replace(again.candidate.result, first_program=made.candidate.result.program)
     return replace(again, candidate=replace(again.candidate, result=result))
 
 
 def _batch(session: WorkerSession, plans: Sequence[_Plan], threads: int) -> list[_Made | Failure]:
+    if session.gang is not None:
+        return [_guarded(_alike, session, plan) for plan in plans]
     lowered = [_guarded(_lower, session, plan) for plan in plans]
     if threads <= 1:
         return [_guarded(_compile, session, item) if isinstance(item, _Lowered) else item for item in lowered]
     with ThreadPoolExecutor(threads, thread_name_prefix="tuner-compile") as pool:
         compiling = [pool.submit(_guarded, _compile, session, i) if isinstance(i, _Lowered) else i for i in lowered]
     return [item.result() if isinstance(item, Future) else item for item in compiling]
+
+
+def _alike(session: WorkerSession, plan: _Plan) -> _Made:
+    """One candidate. In a gang the ranks compile it at the same time, one candidate after another (XLA's autotuning
+    talks between them), and nothing of it runs before all know that they made the same thing."""
+    made, ranks = together(
+        session.gang,
+        "compile",
+        lambda: _compile(session, _lower(session, plan)),
+        same=lambda one: {"program": one.candidate.result.program, "collectives": list(one.schedule)},
+        apart=lambda one: {"code": one.candidate.result.code},
+    )
+    differ = tuple(rank for rank, said in enumerate(ranks) if said["code"] != ranks[0]["code"])
+    if not differ:
+        return made
+    return replace(made, candidate=replace(made.candidate, result=replace(made.candidate.result, ranks_differ=differ)))
 
 
 def _lower(session: WorkerSession, plan: _Plan) -> _Lowered:
@@ -179,6 +202,7 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
         code_of(executable, session.platform, hlo=hlo[name], cached=cached) for name, executable in executables.items()
     ]
     code, covers = _together(codes)
+    schedule = tuple(entry for texts in hlo.values() for text in texts for entry in schedule_of(text))
     peaks = [_peak_bytes(one) for one in compiled.values()]
     result = Compiled(
         id="",
@@ -191,10 +215,13 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
         peak_bytes=None if None in peaks else max(peak for peak in peaks if peak is not None),
         collectives=collectives_in("\n".join(text for texts in hlo.values() for text in texts)),
         cache_hit=cached if now_requests > requests else None,
+        schedule=digest(schedule) if schedule else "",
     )
     call = {part.name: part.step.bind(item.jitted[part.name]) for part in session.parts}
+    if session.gang is not None:
+        call = {name: session.gang.reporter.counting(function) for name, function in call.items()}
     candidate = Candidate(item.plan.key, item.jitted, compiled, call, item.plan.jax_config, result)
-    return _Made(candidate, now_requests - requests, now_hits - hits)
+    return _Made(candidate, now_requests - requests, now_hits - hits, schedule)
 
 
 def _program(session: WorkerSession, item: _Lowered) -> str:

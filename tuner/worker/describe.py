@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 import re
@@ -62,8 +63,8 @@ def loaded(
             for name, one in steps
             for path, leaf in zip(one.step.inputs.paths, one.leaves, strict=True)
         ),
-        input_bytes=sum(int(leaf.nbytes) for leaf in leaves if isinstance(leaf, (jax.Array, np.ndarray))),
-        device_memory_bytes=_memory(devices[0]),
+        input_bytes=sum(_device_bytes(leaf) for leaf in leaves),
+        device_memory_bytes=_memory(jax.local_devices()[0]),
         has_check=opened.workload.check is not None,
         work=opened.workload.work,
         import_s=import_s,
@@ -117,6 +118,14 @@ def _notices(one: OpenedStep) -> tuple[str, ...]:
 def _text(leaf: Any) -> str:
     aval = jax.typeof(leaf)
     return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
+
+
+def _device_bytes(leaf: Any) -> int:
+    """What `leaf` takes of one device's memory."""
+    if isinstance(leaf, jax.Array):
+        shape = leaf.sharding.shard_shape(leaf.shape)
+        return int(leaf.nbytes) * math.prod(shape) // max(1, math.prod(leaf.shape))
+    return int(leaf.nbytes) if isinstance(leaf, np.ndarray) else 0
 
 
 def _memory(device: Any) -> int | None:

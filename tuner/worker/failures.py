@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.protocol.failure import Failure, FailureClass
 
-__all__ = ["Refused", "a_type", "failure_of", "first_line", "place_of"]
+__all__ = ["RankFailed", "Refused", "a_type", "failure_of", "first_line", "place_of"]
 
 _TRACEBACK_LIMIT = 20_000  # characters: a line on the pipe, not an archive
 
@@ -32,6 +32,14 @@ class Refused(Exception):
         self.kind = kind
 
 
+class RankFailed(Exception):
+    """What one rank of a gang failed by, raised on every rank alike."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 def a_type(value: object) -> str:
     """`value`'s type with its article, for a message: "a list", "an int"."""
     name = type(value).__name__
@@ -53,6 +61,8 @@ def first_line(error: BaseException) -> str:
 
 def failure_of(error: BaseException, phase: str) -> Failure:
     """`error`, raised in `phase` (the name of the request's op), as a failure."""
+    if isinstance(error, RankFailed):
+        return error.failure
     text = "".join(traceback.format_exception(error))
     return Failure(kind=_kind(error, phase), phase=phase, message=first_line(error), traceback=text[-_TRACEBACK_LIMIT:])
 

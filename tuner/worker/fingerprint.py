@@ -22,6 +22,7 @@ __all__ = [
     "in_order",
     "machine_code",
     "program_of",
+    "schedule_of",
     "without_name",
 ]
 
@@ -39,6 +40,10 @@ _COLLECTIVE = re.compile(
     r"\s(all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter)"
     r"(?:-start)?\("
 )
+
+
+_COMMUNICATES = re.compile(r"(?:channel_id|replica_groups|source_target_pairs)=(?:\{\{.*?\}\}|[^\s,]+(?: \{[^}]*\})?)")
+_RESULT = re.compile(r"^.*= (.*)$")
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
@@ -130,6 +135,17 @@ def collectives_in(hlo: str) -> dict[str, int]:
     for match in _COLLECTIVE.finditer(hlo):
         counts[match[1]] = counts.get(match[1], 0) + 1
     return dict(sorted(counts.items()))
+
+
+def schedule_of(hlo: str) -> list[str]:
+    """The collectives of a scheduled module in the order of its text, which is that of its schedule: kind, result,
+    channel and groups of each. Ranks that differ here wait for each other for ever."""
+    schedule = []
+    for line in hlo.splitlines():
+        if match := _COLLECTIVE.search(line):
+            rest = [found[0] for found in _COMMUNICATES.finditer(line[match.end() :])]
+            schedule.append(" ".join([match[1], _RESULT.sub(r"\1", line[: match.start()].strip()), *rest]))
+    return schedule
 
 
 def _with_paths(tree: Any) -> list[tuple[Any, Any]]:

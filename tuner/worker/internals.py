@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 import jaxlib._hlo  # type: ignore[import-not-found]
-from jax._src import config, core, pjit, xla_bridge
+from jax._src import config, core, distributed, pjit, xla_bridge
 from jax._src.lax import lax
 from jax._src.lib import _profiler
 
@@ -29,6 +29,7 @@ __all__ = [
     "cache_size",
     "canonical_hlo",
     "config_context",
+    "coordination_client",
     "is_jitted",
     "jit_info",
     "rejit",
@@ -173,6 +174,15 @@ def watch_cache_keys(told: Callable[[str, str, bool, dict[str, str]], None]) -> 
             return record.levelno >= shown  # what nobody asked to see stays unseen
 
         logger.addFilter(seen)
+
+
+# --- several processes ----------------------------------------------------------------------------------------------
+
+
+def coordination_client() -> Any:
+    """The client of the coordination service, after ``jax.distributed.initialize``: `key_value_set(key, text)`,
+    `blocking_key_value_get(key, timeout_ms)`, `key_value_delete(key)`."""
+    return distributed.global_state.client
 
 
 # --- what the compiler made -----------------------------------------------------------------------------------------

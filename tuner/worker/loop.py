@@ -12,6 +12,8 @@ from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Close, Closed, Load, Loaded
 from tuner.worker import load, script
 from tuner.worker.failures import Refused, failure_of
+from tuner.worker.gang import Member, together
+from tuner.worker.join import join
 from tuner.worker.pipe import Pipe
 
 if TYPE_CHECKING:
@@ -26,18 +28,22 @@ class Loop:
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
         self._session: WorkerSession | None = None
+        self._gang: Member | None = None
 
     def run(self) -> NoReturn:
         """Answer for ever; Close and the end of the pipe end the process."""
         while True:
             message = self._pipe.receive()
             number, op = message.get("id"), str(message.get("op"))
+            if self._gang is not None:
+                self._gang.reporter.begin(op)
             try:
-                reply = self._answer(number, op, message)
+                answer = {"ok": to_json(self._answer(number, op, message))}
             except BaseException as error:  # also SystemExit out of user code: a worker ends by Close only
-                self._pipe.send({"id": number, "failure": to_json(failure_of(error, op))})
-            else:
-                self._pipe.send({"id": number, "ok": to_json(reply)})
+                answer = {"failure": to_json(failure_of(error, op))}
+            if self._gang is not None:
+                self._gang.reporter.end()
+            self._pipe.send({"id": number, **answer})
             if op == "close":
                 _end()
 
@@ -58,15 +64,35 @@ class Loop:
             raise Refused(FailureClass.PROTOCOL, f"{op} before a workload was loaded")
         from tuner.worker.ops import OPERATIONS  # imports jax
 
-        return OPERATIONS[op](self._session.function(getattr(request, "function", "")), request)
+        session = self._session
+
+        def answer() -> Any:
+            return OPERATIONS[op](session.function(getattr(request, "function", "")), request)
+
+        # The parent asks one rank alone about names.
+        return answer() if op == "probe" else together(self._gang, op, answer)[0]
 
     def _load(self, number: Any, request: Load) -> Loaded:
         if self._session is not None:
             raise Refused(FailureClass.PROTOCOL, "a workload is loaded already; a worker takes one")
 
         if not load.has_build(request.workload):
+            if request.gang is not None:
+                message = "a script's step is chosen by its times, which differ between ranks: give it a build()"
+                raise Refused(FailureClass.WORKLOAD, message)
             script.run(request, take_over=lambda opening: self._take_over(number, opening))
-        self._session, loaded = load.from_build(request)
+        if request.gang is not None:
+            self._gang = join(request, request.gang, report=self._pipe.send)
+        (self._session, loaded), _ = together(
+            self._gang,
+            "load",
+            lambda: load.from_build(request),
+            same=lambda opened: {
+                "devices": [opened[1].platform, opened[1].device_kind, opened[1].device_count],
+                "inputs": list(opened[1].inputs),
+            },
+        )
+        self._session.gang = self._gang
         return loaded
 
     def _take_over(self, number: Any, opening: Callable[[], tuple[WorkerSession, Loaded]]) -> NoReturn:

@@ -13,10 +13,11 @@ import jax
 
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import LeafStats, Numerics, NumericsReply
+from tuner.worker import shards
 from tuner.worker.failures import Refused, first_line
 from tuner.worker.precise import precise_reference
 from tuner.worker.reference import Leaf, Reference, Writing, collected, read, stamp_of
-from tuner.worker.saved import is_key, to_host
+from tuner.worker.saved import Saved, is_key, restored, to_host, words_of
 from tuner.worker.session import WorkerSession
 from tuner.worker.stats import Difference, Start, compared, compared_on_device
 from tuner.worker.wait import wait
@@ -128,7 +129,9 @@ def _compared(
             FailureClass.WRONG_RESULT, f"the outputs have {len(paths)} leaves, not the reference's {len(reference)}"
         )
     # NumPy lets go of the interpreter's lock in its loops: several leaves at once, as many as there are cores.
-    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="tuner-compare") as pool:
+    # In a gang one by one: reading a PRNG key is a computation, and all ranks must start those in one order.
+    threads = os.cpu_count() if session.gang is None else 1
+    with ThreadPoolExecutor(threads, thread_name_prefix="tuner-compare") as pool:
         trios = zip(reference, [array for _, array in flat], starts or [None] * len(flat), strict=True)
         found = pool.map(lambda trio: _difference(session, *trio), trios)
     return [
@@ -151,20 +154,39 @@ def _compared(
 
 
 def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array, start: Start | None) -> Difference:
-    shape = jax.random.key_data(array).shape if is_key(array) else array.shape
-    if shape != leaf.data.shape:
-        message = f"{leaf.path} has shape {array.shape}, the reference {leaf.array().shape}"
+    words = words_of(array)
+    reference = leaf.data
+    if shards.is_spread(words) and reference.shape == words.shape:
+        reference = shards.cut(reference, words.sharding)  # made by one process, which had all of it
+    local = shards.only_shard(words) if shards.is_spread(words) else words
+    if session.platform != "cpu" and array.size >= _ON_DEVICE and local is not None and not is_key(array):
+        _same_shape(leaf, reference, local, array)
+        return compared_on_device(jax.device_put(reference, local.sharding), local, start)
+    values = to_host(array)
+    _same_shape(leaf, reference, values, array)
+    return compared(reference, values, start)
+
+
+def _same_shape(leaf: Leaf, reference: Any, candidate: Any, array: jax.Array) -> None:
+    if reference.shape != candidate.shape:
+        message = f"{leaf.path} has shape {array.shape}, the reference {leaf.data.shape}"
         raise Refused(FailureClass.WRONG_RESULT, message)
-    if session.platform == "cpu" or array.size < _ON_DEVICE or is_key(array):
-        return compared(leaf.data, to_host(array), start)
-    return compared_on_device(jax.device_put(leaf.data, array.sharding), array, start)
+
+
+def _as_array(leaf: Leaf, like: jax.Array) -> jax.Array:
+    """The reference's leaf as an array, over as many processes as `like` is."""
+    if not shards.is_spread(like):
+        return leaf.array()
+    words = words_of(like)
+    data = shards.cut(leaf.data, words.sharding) if leaf.data.shape == words.shape else leaf.data
+    return restored(Saved(data, words.sharding, False, leaf.key_impl, words.shape))
 
 
 def _checked(check: Callable[[Any, Any], Any], reference: tuple[Leaf, ...], out: Any) -> tuple[bool, str]:
     """What the workload's own check says: True or False, perhaps with a text; an exception is a no with its text."""
-    tree = jax.tree.structure(out)
+    leaves, tree = jax.tree.flatten(out)
     try:
-        verdict = check(jax.tree.unflatten(tree, [leaf.array() for leaf in reference]), out)
+        verdict = check(jax.tree.unflatten(tree, list(map(_as_array, reference, leaves))), out)
     except Exception as error:
         return False, first_line(error)
     if isinstance(verdict, tuple) and len(verdict) == 2:

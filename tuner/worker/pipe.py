@@ -19,14 +19,17 @@ class Pipe:
     closes it, the process ends at once, whatever the other threads are doing: a step that hangs in C++ can't keep it.
     """
 
-    def __init__(self) -> None:
-        self._in = os.dup(0)  # os.dup gives descriptors that child processes don't inherit
-        self._out = os.dup(1)
+    def __init__(self, connection: int | None = None) -> None:
+        """`connection`: a socket to the parent in place of fds 0 and 1."""
+        # os.dup gives descriptors that child processes don't inherit.
+        self._in = os.dup(0) if connection is None else connection
+        self._out = os.dup(1) if connection is None else connection
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
         os.dup2(2, 1)
         self._requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._sending = threading.Lock()
 
     def start(self) -> None:
         """Start the reading thread."""
@@ -37,11 +40,12 @@ class Pipe:
         return self._requests.get()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Write one line. If nobody reads any more, the process ends."""
+        """Write one line, from any thread. If nobody reads any more, the process ends."""
         view = memoryview(json.dumps(message, ensure_ascii=True).encode() + b"\n")
         try:
-            while view:
-                view = view[os.write(self._out, view) :]
+            with self._sending:
+                while view:
+                    view = view[os.write(self._out, view) :]
         except OSError:
             os._exit(0)
 

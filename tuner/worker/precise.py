@@ -39,6 +39,8 @@ def precise_reference(session: WorkerSession, steps: int) -> Reference:
 
     The live state is lost. Raises Refused(RUNTIME), saying why, if no wider dtype works.
     """
+    if session.gang is not None:
+        raise Refused(FailureClass.RUNTIME, "the step can't be run more precisely over several processes")
     refusals = []
     for width in _WIDTHS.get(session.platform, _WIDTHS["other"]):
         try:

@@ -18,6 +18,7 @@ from tuner.worker.states import Calls, States
 from tuner.worker.step import Step
 
 if TYPE_CHECKING:
+    from tuner.worker.gang import Member
     from tuner.worker.reference import Reference, Writing
 
 __all__ = ["Candidate", "Part", "WorkerSession"]
@@ -72,7 +73,8 @@ class WorkerSession:
 
     `references`: the reference outputs last read here, by their file's stamp. `writing`: those last made here.
     `adopts`: inputs may differ from process to process (a script's own steps made them), so that a reference brings
-    its own. `others`: the program's other functions by name, each with what opens it; `opened`: those that are.
+    its own. `gang`: set where the steps run over several processes. `others`: the program's other functions by name,
+    each with what opens it; `opened`: those that are.
     """
 
     parts: tuple[Part, ...]
@@ -84,6 +86,7 @@ class WorkerSession:
     writing: Writing | None = None
     settled: bool = False
     adopts: bool = False
+    gang: Member | None = None
     others: Mapping[str, Callable[[], WorkerSession]] = field(default_factory=dict)
     opened: dict[str, WorkerSession] = field(default_factory=dict)
 
@@ -116,6 +119,7 @@ class WorkerSession:
             if name not in self.others:
                 raise Refused(FailureClass.PROTOCOL, f"the program has no other function {name!r}")
             self.opened[name] = self.others[name]()
+            self.opened[name].gang = self.gang
         return self.opened[name]
 
     def candidate(self, handle: str) -> Candidate:

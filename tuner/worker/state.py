@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tuner.protocol.failure import FailureClass
-from tuner.worker import carry
+from tuner.worker import carry, shards
 from tuner.worker.failures import Refused
 from tuner.worker.nudge import nudged
 from tuner.worker.reference import Leaf
@@ -83,10 +84,12 @@ class State:
         for (i, copy), leaf in zip(self._copies.items(), inputs, strict=True):
             if leaf.data is copy.data:
                 continue
+            if copy.spread is not None and leaf.data.shape == copy.spread:
+                leaf = replace(leaf, data=shards.cut(leaf.data, copy.sharding))
             if (leaf.data.shape, leaf.data.dtype) != (copy.data.shape, copy.data.dtype):
                 message = f"{leaf.path} is {copy.data.dtype}{copy.data.shape}, for the reference {leaf.dtype}"
                 raise Refused(FailureClass.WRONG_RESULT, message + str(leaf.data.shape))
-            self._copies[i] = Saved(leaf.data, copy.sharding, copy.weak, copy.key_impl)
+            self._copies[i] = replace(copy, data=leaf.data)
             self.lose()
 
     def call(self) -> _Call:
@@ -186,7 +189,7 @@ class State:
         if not nudge or copy.key_impl is not None:
             return copy
         values = nudged(copy.data, (nudge, i), grain=self._grain, size=size)
-        return Saved(values, copy.sharding, copy.weak, None)
+        return replace(copy, data=values)
 
 
 def _nudged_host(leaf: Any, seed: Sequence[int], grain: float, size: float) -> Any:

@@ -7,7 +7,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Arm, Block, Round, RoundReply
 from tuner.worker.failures import Refused, failure_of
+from tuner.worker.gang import Member, together
 from tuner.worker.internals import cache_size
 from tuner.worker.session import Candidate, WorkerSession
 from tuner.worker.state import State
@@ -41,12 +42,19 @@ def _arm(session: WorkerSession, arm: Arm) -> Block | Failure:
             raise Refused(FailureClass.PROTOCOL, f"an arm of {arm.steps} steps after {arm.warm_up}")
         if arm.quantile is not None and not 0 <= arm.quantile <= 1:
             raise Refused(FailureClass.PROTOCOL, f"{arm.quantile} is no quantile")
-        candidate = session.candidate(arm.id)
-        with candidate.configured(), _no_collections():
-            return _block(session, candidate, arm)
+        if session.gang is not None:
+            session.gang.reporter.at(arm.id)
+        block, ranks = together(session.gang, "round", lambda: _timed(session, arm), apart=lambda b: {"s": b.step_s})
+        return replace(block, ranks_s=tuple(said["s"] for said in ranks))
     except Exception as error:
         session.state.lose()
         return failure_of(error, "round")
+
+
+def _timed(session: WorkerSession, arm: Arm) -> Block:
+    candidate = session.candidate(arm.id)
+    with candidate.configured(), _no_collections():
+        return _block(session, candidate, arm)
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ def _block(session: WorkerSession, candidate: Candidate, arm: Arm) -> Block:
     for part in session.parts:
         share = part.weight / heaviest if arm.quantile is None else 1.0
         steps = max(1, round(arm.steps * share))
-        timed[part.name] = _part(session.state.parts[part.name], candidate, part.name, arm, steps)
+        timed[part.name] = _part(session.state.parts[part.name], candidate, part.name, arm, steps, session.gang)
     seconds = sum(one.seconds for one in timed.values())
     plain = arm.quantile is None and ONLY in timed
     return Block(
@@ -77,7 +85,7 @@ def _block(session: WorkerSession, candidate: Candidate, arm: Arm) -> Block:
     )
 
 
-def _part(state: State, candidate: Candidate, name: str, arm: Arm, steps: int) -> _Timed:
+def _part(state: State, candidate: Candidate, name: str, arm: Arm, steps: int, gang: Member | None) -> _Timed:
     call, jitted = candidate.call[name], candidate.jitted[name]
     for _ in range(_ATTEMPTS):
         start = time.perf_counter()
@@ -95,7 +103,8 @@ def _part(state: State, candidate: Candidate, name: str, arm: Arm, steps: int) -
             times = _one_by_one(state, call, steps)
             seconds = time.perf_counter() - start
             value_s = float(np.quantile(times, arm.quantile))
-        if cache_size(jitted) == before:
+        grew = cache_size(jitted) != before
+        if not (grew if gang is None else gang.anybody(grew)):
             break
     else:
         raise Refused(FailureClass.RUNTIME, f"the step compiled anew inside each of {_ATTEMPTS} blocks")

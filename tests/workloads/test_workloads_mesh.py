@@ -1,0 +1,143 @@
+"""The example workloads on a mesh: each communicates as it says, and computes what one device would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKLOADS = Path(__file__).parents[2] / "workloads"
+DEVICES = 4
+
+# Each runs in a process of its own, on four devices made of the CPU; `there` is all of them, `one` the first.
+COMMON = """
+import importlib, re, sys
+sys.path.insert(0, sys.argv[1])
+import jax, jax.numpy as jnp, numpy as np
+
+there = jax.devices()
+assert len(there) == 4
+
+def build(name, devices, **knobs):
+    jax.devices = lambda *_: devices
+    return importlib.import_module(name).build(**knobs)
+
+def run(made, steps=3):
+    args = made["args"]
+    for _ in range(steps):
+        out = made["step"](*args)
+        args = (*out[: made["carry"]], *args[made["carry"] :])
+    return jax.device_get(out)
+
+def kinds(made):
+    text = made["step"].lower(*made["args"]).compile().as_text()
+    pattern = r"\\s(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\\("
+    return set(re.findall(pattern, text))
+
+def near(one, other, tolerance):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        assert np.linalg.norm(a - b) <= tolerance * np.linalg.norm(b) + 1e-6, (np.linalg.norm(a - b), np.linalg.norm(b))
+"""
+
+# Losses agree closely; parameters less so: Adam divides gradients near zero by their size.
+CHECKS = {
+    "gpt_fsdp": """
+made = build("gpt_fsdp", there)
+assert "all-gather" in kinds(made)
+assert kinds(made) & {"reduce-scatter", "all-reduce"}
+largest = max(jax.tree.leaves(made["args"][0]), key=lambda a: a.size)
+assert largest.addressable_shards[0].data.size == largest.size // 4
+out = run(made)
+alone = run(build("gpt_fsdp", there[:1], batch=4))
+near(out[4], alone[4], 1e-3)
+near(out[0], alone[0], 2e-2)
+""",
+    "gpt_dp": """
+made = build("gpt_dp", there)
+assert kinds(made) == {"all-reduce"}
+out = run(made)
+alone = run(build("gpt_dp", there[:1], batch=4))
+near(out[4], alone[4], 1e-3)
+near(out[0], alone[0], 2e-2)
+""",
+    "gpt_tp": """
+made = build("gpt_tp", there)
+assert "all-reduce" in kinds(made)
+up = made["args"][0]["layers"]["up"]
+assert up.addressable_shards[0].data.shape[-1] == up.shape[-1] // 4
+out = run(made)
+alone = run(build("gpt_tp", there[:1]))
+near(out[4], alone[4], 1e-3)
+near(out[0], alone[0], 2e-2)
+""",
+    "vit_mesh": """
+shapes = {}
+for model in (1, 2, 4):
+    made = build("vit_mesh", there, model=model)
+    assert kinds(made) <= {"all-reduce", "all-gather", "reduce-scatter", "collective-permute"}
+    assert kinds(made)
+    shapes[model] = made["args"][0]["layers"]["up"].addressable_shards[0].data.shape[-1]
+    out = run(made)
+    near(out[2], run(build("vit_mesh", there[:1], batch=8))[2], 3e-2)
+assert shapes == {1: 128, 2: 64, 4: 32}
+try:
+    build("vit_mesh", there, model=3)
+except ValueError:
+    pass
+else:
+    raise AssertionError("a mesh that does not fit is refused")
+""",
+    "moe": """
+import moe
+moe.CAPACITY = 100.0  # with room for all the division of the tokens doesn't matter
+made = build("moe", there)
+assert "all-to-all" in kinds(made)
+out = run(made)
+alone = run(build("moe", there[:1], tokens=256, experts=8))
+near(out[1], alone[1], 1e-3)
+near(out[0], alone[0], 1e-3)
+""",
+    "pipeline": """
+made = build("pipeline", there)
+assert "collective-permute" in kinds(made)
+x, weights = (np.asarray(a, np.float32) for a in made["args"])
+out = np.asarray(run(made, 1)[0], np.float32)
+for rounds in range(weights.shape[1]):
+    for device in range(4):
+        for w in weights[device, rounds]:
+            x = np.tanh(np.asarray(jnp.asarray(x @ w, jnp.bfloat16), np.float32))
+near(out, x, 3e-2)
+assert out.shape[0] == 5
+try:
+    build("pipeline", there, batches=3)
+except ValueError:
+    pass
+else:
+    raise AssertionError("too few micro-batches are refused")
+""",
+}
+
+
+def run_check(script: str) -> subprocess.CompletedProcess[str]:
+    env = {n: v for n, v in os.environ.items() if not n.startswith(("JAX_", "XLA_"))}
+    env |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
+    return subprocess.run(
+        [sys.executable, "-c", script, str(WORKLOADS)], env=env, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_communicates_as_it_says_and_computes_what_one_device_would(name: str) -> None:
+    done = run_check(COMMON + CHECKS[name])
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_counts_its_work(name: str) -> None:
+    """Mesh and batch change what a step does: only time per work compares them."""
+    assert '"work":' in (WORKLOADS / f"{name}.py").read_text()
