@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from tuner.profile.breakdown import HOST_GAPS
 from tuner.profile.costs import ModuleCosts
 from tuner.profile.hlo import Module
+from tuner.profile.roofline import cost_of
 from tuner.profile.timeline import Event, Timeline
 from tuner.profile.types import Bound, Breakdown, Finding, Roofline
 
@@ -65,7 +66,7 @@ def diagnose(
         *_transfers(breakdown, trace),
         *_recompiles(breakdown, trace),
         *_constants(modules),
-        *_wide_products(breakdown, roofline, modules, costs),
+        *_wide_products(breakdown, roofline, costs),
         *_tiny(breakdown),
     ]
     if groups := groups_for(breakdown, bound):
@@ -170,16 +171,13 @@ def _constants(modules: Mapping[str, Module]) -> list[Finding]:
     return [Finding(kind="constants", text=text, where=where or next((w for _, w in large if w), ""))]
 
 
-def _wide_products(
-    breakdown: Breakdown, roofline: Roofline, modules: Mapping[str, Module], costs: Mapping[str, ModuleCosts]
-) -> list[Finding]:
+def _wide_products(breakdown: Breakdown, roofline: Roofline, costs: Mapping[str, ModuleCosts]) -> list[Finding]:
     """Products in float32 where the device is much faster in bfloat16."""
     peaks = roofline.ceiling.flops_per_s if roofline.ceiling else {}
     wide, narrow = peaks.get("f32"), peaks.get("bf16")
     if not wide or not narrow or narrow < _GAIN * wide:
         return []
-    each = {name: cost for of in costs.values() for name, cost in of.each.items()}
-    rows = [row for row in breakdown.ops if row.op and row.name in each and each[row.name].dtype == "f32"]
+    rows = [row for row in breakdown.ops if (cost := cost_of(row, costs)) is not None and cost.dtype == "f32"]
     share = sum(row.share for row in rows)
     if share < _F32_SHARE:
         return []

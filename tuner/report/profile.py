@@ -62,7 +62,7 @@ def _numbers(page: Page, profile: StepProfile) -> None:
             "step",
             f"{b.step_ms:.4g} ms in the trace, {b.plain_ms:.4g} ms without; {b.steps} steps, {_devices(b.devices)}",
         ),
-        ("operations", f"{b.kernels:.4g} a step, half of them below {b.kernel_us:.3g} us"),
+        ("operations", f"{b.kernels:.4g} a step, half of them below {_short(b.kernel_us)}"),
         ("host", f"{b.dispatch_ms:.3g} ms a step in calls of jitted functions, {b.compiles} compiles in the trace"),
     ]
     if b.graphs:
@@ -74,6 +74,10 @@ def _numbers(page: Page, profile: StepProfile) -> None:
         rows.append(("ceilings", f"{peaks}, memory {roof.ceiling.bytes_per_s / 1e9:.3g} GB/s (measured)"))
     page.heading("numbers")
     page.rows(rows)
+
+
+def _short(us: float) -> str:
+    return f"{us:.3g} us" if us < 1000 else f"{us / 1000:.3g} ms"
 
 
 def _devices(number: int) -> str:
