@@ -24,14 +24,16 @@ _NAME = 24
 
 
 class Profiling(msgspec.Struct, frozen=True, kw_only=True):
-    """`profile` None: Nsight Systems was asked for. `nsight`: its command, `kernel`: that of Nsight Compute for the
-    kernel that takes longest; () where there is none. `notices`: what is missing here, and why."""
+    """`profile` None: Nsight Systems was asked for; `missing`: it is not here. `nsight`: its command, `kernel`: that of
+    Nsight Compute for the kernel that takes longest; () where there is none. `notices`: what is missing here, and
+    why."""
 
     profile: StepProfile | None
     folder: Path
     nsight: tuple[str, ...] = ()
     kernel: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    missing: bool = False
 
 
 def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -> str:
