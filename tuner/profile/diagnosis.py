@@ -207,4 +207,4 @@ def _tiny(breakdown: Breakdown) -> list[Finding]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
