@@ -18,8 +18,7 @@ _COPY_SHARE = 0.01
 _F32_SHARE = 0.2
 _GAIN = 1.5  # how much faster products must be in the narrower type
 _LARGE_CONSTANT = 1 << 20
-_TINY_STEP_MS = 1.0
-_TINY_KERNEL_US = 10.0
+_TINY_KERNEL_US = 15.0
 _IDLE = 0.4
 
 _BY_BOUND: Mapping[Bound, tuple[str, ...]] = {
@@ -194,8 +193,7 @@ def _tiny(breakdown: Breakdown) -> list[Finding]:
     if not step or breakdown.compiles or not breakdown.kernels:
         return []
     idle = 1.0 - breakdown.busy_ms / step
-    small = step < _TINY_STEP_MS if breakdown.platform == "cpu" else breakdown.kernel_us < _TINY_KERNEL_US
-    if idle < _IDLE or not small:
+    if idle < _IDLE or breakdown.kernel_us >= _TINY_KERNEL_US:
         return []
     waits = breakdown.parts.get(HOST_GAPS, 0.0) / step
     text = (
