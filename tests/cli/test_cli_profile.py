@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[ProfileOptions]
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     options: list[ProfileOptions] = []
 
-    def answer(made: ProfileOptions) -> Profiling:
+    def answer(made: ProfileOptions, *, begins: Callable[[], None]) -> Profiling:
         options.append(made)
-        return profile_workload(made, factory=FakeMachine().factory)
+        return profile_workload(made, factory=FakeMachine().factory, begins=begins)
 
     monkeypatch.setattr(profiling, "profile_workload", answer)
     return options
@@ -51,6 +52,17 @@ def test_settings_of_an_env_file(tune: Tune, folder: Path, asked: list[ProfileOp
     assert asked[0].env == {"XLA_FLAGS": "--xla_a=true --xla_b=1", "A": "1"}
 
 
+def test_a_profiler_that_is_missing_is_told_with_its_command(
+    tune: Tune, asked: list[ProfileOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    got = tune("profile", "w.py", "--nsys", "--delay", "5s")
+    assert (got.code, got.err) == (1, "")
+    assert "not on PATH" in got.out
+    assert "nsys profile" in got.out
+    assert "--delay=5" in got.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -70,4 +82,5 @@ def test_what_is_wrong_is_told_before_anything_starts(
     got = tune("profile", *arguments)
     assert got.code == 2
     assert said in got.err
+    assert "profiling" not in got.err
     assert got.out == ""

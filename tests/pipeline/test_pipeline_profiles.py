@@ -39,6 +39,7 @@ def profiled(outcome: Outcome) -> dict[bool, Profiled]:
     return {e.config == DEFAULT: e for e in outcome.events if isinstance(e, Profiled)}
 
 
+@pytest.mark.slow
 def test_default_and_winner_are_profiled_where_nothing_is_timed(tune: Callable[..., Outcome]) -> None:
     outcome = tune(machine())
     sides = profiled(outcome)
@@ -58,6 +59,7 @@ def test_default_and_winner_are_profiled_where_nothing_is_timed(tune: Callable[.
     assert {roles[name] for name in sessions} == {"profile"}
 
 
+@pytest.mark.slow
 def test_the_winner_is_the_sealed_executable_and_nothing_is_added_to_its_cache(tune: Callable[..., Outcome]) -> None:
     outcome = tune(machine())
     name = profiled(outcome)[False].session
@@ -66,10 +68,12 @@ def test_the_winner_is_the_sealed_executable_and_nothing_is_added_to_its_cache(t
     assert float(env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] or 0) > 1e5
 
 
+@pytest.mark.slow
 def test_without_a_gain_the_default_alone_is_profiled(tune: Callable[..., Outcome]) -> None:
     assert profiled(tune(FakeMachine())).keys() == {True}
 
 
+@pytest.mark.slow
 def test_no_profile_where_no_time_is_left(tune: Callable[..., Outcome]) -> None:
     outcome = tune(machine(), budget_s=150.0)
     text = [getattr(e, "text", "") for e in outcome.events]
@@ -77,6 +81,7 @@ def test_no_profile_where_no_time_is_left(tune: Callable[..., Outcome]) -> None:
     assert any("no time was left to profile" in t for t in text)
 
 
+@pytest.mark.slow
 def test_a_profiler_that_fails_costs_the_profile_alone(
     tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +93,7 @@ def test_a_profiler_that_fails_costs_the_profile_alone(
     assert any("could not be profiled" in getattr(e, "text", "") for e in outcome.events)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_does_not_profile_a_side_again(
     tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +126,7 @@ def many_sessions(path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [(), ("launch",)])
 def test_a_group_that_a_profile_names_is_reached_where_the_budget_has_no_room_for_all(
     first: tuple[str, ...], tune_on: Callable[..., Outcome], tmp_path: Path

@@ -168,6 +168,7 @@ def test_the_parts_always_sum_to_the_step(work: list[tuple[str, float, float, in
         ("jit(train)/transpose(jvp(block))/attn/dot_general", ("backward", "block", "attn")),
         ("jit(f)/jit(main)/jvp(a/b)/add", ("a/b",)),
         ("jit(f)/jvp()/checkpoint/rematted_computation/tanh", ()),
+        ("jit(f)/loss/mul;jit(f)/jvp(other)/add", ("loss",)),
         ("dot_general", ()),
         ("", ()),
     ],

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from profile_traces import GPU_HLO
 
-from tuner.profile.costs import ModuleCosts, module_costs
-from tuner.profile.hlo import read_module
+from tuner.profile.costs import ModuleCosts, module_costs, together
+from tuner.profile.hlo import both, read_module
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 
@@ -129,3 +129,27 @@ def test_compiled_steps_within_one_percent_of_hand_counts(name: str, monkeypatch
         step, args = jax.jit(convolved), (jnp.ones((2, 34, 34, 8)), jnp.ones((3, 3, 8, 16)))
         by_hand = 2 * 2 * 32 * 32 * 16 * 3 * 3 * 8
     assert matrix(costs(step.lower(*args).compile().as_text())) == pytest.approx(by_hand, rel=0.01)
+
+
+def test_programs_of_one_name_are_told_apart_as_far_as_their_operations_are() -> None:
+    def program(operation: str) -> str:
+        dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        return f"""HloModule jit__lambda
+
+ENTRY %main (p0: f32[]) -> f32[] {{
+  %p0 = f32[64,64] parameter(0)
+  %same = f32[64,64] add(%p0, %p0)
+  %dot.{operation} = f32[64,64] dot(%p0, %p0), {dims}
+  ROOT %r = {"f32[64,64] tanh(%p0)" if operation == "1" else "f32[8,8] slice(%p0)"}
+}}
+"""
+
+    one, other = costs(program("1")), costs(program("2"))
+    found = together(one, other)
+    assert found.flops == one.flops + other.flops
+    assert found.runs["same"] == 2
+    assert "r" not in found.each
+    module = both(read_module(program("1")), read_module(program("2")))
+    assert module.owners.keys() == {"p0", "same", "dot.1", "dot.2", "r"}
+    for name in module.owners:
+        assert module.instruction(name) is not None

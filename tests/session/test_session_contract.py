@@ -257,6 +257,7 @@ def calls(session: Session, folder: Path) -> list[Callable[[], object]]:
         lambda: session.numerics("control", steps=1, reference=folder / "r"),
         lambda: session.pgle(Variant(id="p")),
         lambda: session.profile("control", steps=1, folder=folder),
+        session.ceilings,
         lambda: session.release([]),
     ]
 

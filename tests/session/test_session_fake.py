@@ -424,3 +424,7 @@ def test_a_profile_is_taken_and_acts(tmp_path: Path) -> None:
     trace = session.profile("p", steps=3, folder=tmp_path)
     assert not isinstance(trace, Failure)
     assert Path(trace.xplane).exists()
+    assert sum(len(line.labels) for line in trace.lines) == 3 * 4
+    ceilings = session.ceilings()
+    assert not isinstance(ceilings, Failure)
+    assert ceilings.bytes_per_s > 0

@@ -111,6 +111,7 @@ def test_after_its_end_every_call_but_close_says_so(local: Local, stub: Stub, tm
         lambda: session.numerics("a", steps=1, reference=tmp_path / "r"),
         lambda: session.pgle(VARIANTS[0]),
         lambda: session.profile("a", steps=1, folder=tmp_path),
+        session.ceilings,
         lambda: session.release(["a"]),
     ]
     for call in calls:

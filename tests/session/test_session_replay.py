@@ -125,7 +125,8 @@ def test_what_was_never_recorded_is_a_failure_that_says_so(events: list[AnyEvent
     assert isinstance(result, Failure)
     assert "xla_new=1" in result.message
     assert not result.kind.caused_by_config
-    for reply in (session.pgle(Variant(id="p")), session.profile(CONTROL, steps=1, folder=tmp_path)):
+    asked = (session.pgle(Variant(id="p")), session.profile(CONTROL, steps=1, folder=tmp_path), session.ceilings())
+    for reply in asked:
         assert isinstance(reply, Failure)
         assert "not in the event log" in reply.message
     assert session.ended is None

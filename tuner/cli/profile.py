@@ -47,7 +47,7 @@ def command(
     """Show where a step's time goes, and why.
 
     Also what bounds it, and what to try. The traces stay in the store, for XProf, TensorBoard and Perfetto. --knob
-    takes parameters of build().
+    takes parameters of build(). Exits 1 where a profiler that was asked for is missing.
     """
     settings = chosen(ctx)
     if (delay or duration) and not nsys:
@@ -76,9 +76,9 @@ def command(
         python=settings["python"].value,
         platform=settings["platform"].value,
     )
-    if not settings["quiet"].value:
-        click.echo(f"tune: profiling {workload} in a fresh process", err=True)
-    found = profile_workload(options)
+    quiet = settings["quiet"].value
+    said = f"tune: profiling {workload} in a fresh process"
+    found = profile_workload(options, begins=lambda: None if quiet else click.echo(said, err=True))
 
     from tuner.report.profile import profile_document, render_profile
 
@@ -87,7 +87,7 @@ def command(
     else:
         width, color = look()
         click.echo(render_profile(found, width=width, color=color), color=color, nl=False)
-    return 0
+    return int(found.missing)
 
 
 def _settings(

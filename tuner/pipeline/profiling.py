@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
@@ -57,9 +57,14 @@ class ProfileOptions(msgspec.Struct, frozen=True, kw_only=True):
     platform: str | None = None
 
 
-def profile_workload(options: ProfileOptions, *, factory: SessionFactory | None = None) -> Profiling:
-    """Profile it. Raises UsageError and its kinds for what the user wrote, DeviceBusy, SessionEnded if the worker ends,
-    TunerError if the step fails or the profiler does."""
+def profile_workload(
+    options: ProfileOptions, *, factory: SessionFactory | None = None, begins: Callable[[], None] = lambda: None
+) -> Profiling:
+    """Profile it. `begins` is called once all that the user wrote is found in order.
+
+    Raises UsageError and its kinds for what the user wrote, DeviceBusy, SessionEnded if the worker ends, TunerError if
+    the step fails or the profiler does.
+    """
     file = workload_file.inspect(options.workload)
     for name in options.knobs:
         file.check_knob(name, frozenset())
@@ -73,7 +78,7 @@ def profile_workload(options: ProfileOptions, *, factory: SessionFactory | None 
         )
         if shutil.which(_NSYS) is None:
             notice = f"Nsight Systems ({_NSYS}) {_NOT_THERE}; with it, tune starts the worker with this command"
-            return Profiling(profile=None, folder=options.folder, nsight=timeline, notices=(notice,))
+            return Profiling(profile=None, folder=options.folder, nsight=timeline, notices=(notice,), missing=True)
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -84,6 +89,7 @@ def profile_workload(options: ProfileOptions, *, factory: SessionFactory | None 
         devices = () if options.platform == "cpu" else reader.devices()
         platform = options.platform or ("gpu" if devices else "cpu")
         stack.enter_context(DeviceLock(device_names(platform, devices), command=f"tune profile {options.workload}"))
+        begins()
         launch = _launch(options)
         session = factory(launch) if factory else _local(launch, environ, timeline[: -len(worker)] if timeline else ())
         stack.callback(session.close)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from tuner.profile.attribution import attributed
 from tuner.profile.breakdown import break_down
-from tuner.profile.costs import module_costs
+from tuner.profile.costs import ModuleCosts, module_costs, together
 from tuner.profile.diagnosis import diagnose
-from tuner.profile.hlo import Module, read_module
+from tuner.profile.hlo import Module, both, read_module
 from tuner.profile.roofline import roofed, verdict
 from tuner.profile.timeline import timeline
 from tuner.profile.types import Ceiling, StepProfile
@@ -27,8 +27,12 @@ def analyse(
 ) -> StepProfile:
     """The profile of a step. `texts`: its optimised HLO, by module. `named`: a trace of the same program in which every
     kernel names its operation, and Python functions are seen; its times count for nothing."""
-    modules: dict[str, Module] = {module.name: module for module in map(read_module, texts)}
-    costs = {name: module_costs(module) for name, module in modules.items()}
+    modules: dict[str, Module] = {}
+    costs: dict[str, ModuleCosts] = {}
+    for module in map(read_module, texts):
+        found, name = module_costs(module), module.name
+        costs[name] = together(costs[name], found) if name in costs else found
+        modules[name] = both(modules[name], module) if name in modules else module
     line = timeline(as_run.labels, as_run.lines, modules)
     other = timeline(named.labels, named.lines, modules) if named else line
     joined = attributed(line, other) if named else line

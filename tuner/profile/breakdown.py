@@ -147,6 +147,7 @@ class _Tally:
             registers=int(registers.group(1)) if registers else None,
             occupancy=float(occupancy.group(1)) / 100 if occupancy else None,
             op=key[2],
+            module=key[0],
             kernel="" if event.name == key[1] else event.name,
         )
 

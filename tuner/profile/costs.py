@@ -14,7 +14,7 @@ import msgspec
 
 from tuner.profile.hlo import Computation, Instruction, Module, Shape
 
-__all__ = ["Cost", "ModuleCosts", "module_costs"]
+__all__ = ["Cost", "ModuleCosts", "module_costs", "together"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -86,6 +86,23 @@ def module_costs(module: Module) -> ModuleCosts:
     if module.entry in module.computations:
         walk(module.computations[module.entry], 1.0)
     return ModuleCosts(each=each, runs=runs, unknown=tuple(dict.fromkeys(unknown)))
+
+
+def together(one: ModuleCosts, other: ModuleCosts) -> ModuleCosts:
+    """Costs of two programs of one name, as steps that are jitted lambdas have. Operations of one name that cost
+    differently can't be told apart in a trace: their costs count for the whole, and for neither of them."""
+    clash = {name for name in one.each.keys() & other.each.keys() if one.each[name] != other.each[name]}
+
+    def named(name: str, number: int) -> str:
+        return f"{name} ({number})" if name in clash else name
+
+    each: dict[str, Cost] = {}
+    runs: dict[str, float] = {}
+    for number, of in enumerate((one, other), 1):
+        for name, cost in of.each.items():
+            each[named(name, number)] = cost
+            runs[named(name, number)] = runs.get(named(name, number), 0.0) + of.runs[name]
+    return ModuleCosts(each=each, runs=runs, unknown=(*one.unknown, *other.unknown))
 
 
 def _operation(module: Module, computation: Computation, instruction: Instruction) -> Cost:

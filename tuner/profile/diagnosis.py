@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from tuner.profile.breakdown import HOST_GAPS
 from tuner.profile.costs import ModuleCosts
 from tuner.profile.hlo import Module
+from tuner.profile.roofline import cost_of
 from tuner.profile.timeline import Event, Timeline
 from tuner.profile.types import Bound, Breakdown, Finding, Roofline
 
@@ -17,8 +18,7 @@ _COPY_SHARE = 0.01
 _F32_SHARE = 0.2
 _GAIN = 1.5  # how much faster products must be in the narrower type
 _LARGE_CONSTANT = 1 << 20
-_TINY_STEP_MS = 1.0
-_TINY_KERNEL_US = 10.0
+_TINY_KERNEL_US = 15.0
 _IDLE = 0.4
 
 _BY_BOUND: Mapping[Bound, tuple[str, ...]] = {
@@ -65,7 +65,7 @@ def diagnose(
         *_transfers(breakdown, trace),
         *_recompiles(breakdown, trace),
         *_constants(modules),
-        *_wide_products(breakdown, roofline, modules, costs),
+        *_wide_products(breakdown, roofline, costs),
         *_tiny(breakdown),
     ]
     if groups := groups_for(breakdown, bound):
@@ -170,16 +170,13 @@ def _constants(modules: Mapping[str, Module]) -> list[Finding]:
     return [Finding(kind="constants", text=text, where=where or next((w for _, w in large if w), ""))]
 
 
-def _wide_products(
-    breakdown: Breakdown, roofline: Roofline, modules: Mapping[str, Module], costs: Mapping[str, ModuleCosts]
-) -> list[Finding]:
+def _wide_products(breakdown: Breakdown, roofline: Roofline, costs: Mapping[str, ModuleCosts]) -> list[Finding]:
     """Products in float32 where the device is much faster in bfloat16."""
     peaks = roofline.ceiling.flops_per_s if roofline.ceiling else {}
     wide, narrow = peaks.get("f32"), peaks.get("bf16")
     if not wide or not narrow or narrow < _GAIN * wide:
         return []
-    each = {name: cost for of in costs.values() for name, cost in of.each.items()}
-    rows = [row for row in breakdown.ops if row.op and row.name in each and each[row.name].dtype == "f32"]
+    rows = [row for row in breakdown.ops if (cost := cost_of(row, costs)) is not None and cost.dtype == "f32"]
     share = sum(row.share for row in rows)
     if share < _F32_SHARE:
         return []
@@ -196,8 +193,7 @@ def _tiny(breakdown: Breakdown) -> list[Finding]:
     if not step or breakdown.compiles or not breakdown.kernels:
         return []
     idle = 1.0 - breakdown.busy_ms / step
-    small = step < _TINY_STEP_MS if breakdown.platform == "cpu" else breakdown.kernel_us < _TINY_KERNEL_US
-    if idle < _IDLE or not small:
+    if idle < _IDLE or breakdown.kernel_us >= _TINY_KERNEL_US:
         return []
     waits = breakdown.parts.get(HOST_GAPS, 0.0) / step
     text = (
@@ -209,4 +205,4 @@ def _tiny(breakdown: Breakdown) -> list[Finding]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-__all__ = ["Computation", "Instruction", "Module", "Shape", "read_module"]
+__all__ = ["Computation", "Instruction", "Module", "Shape", "both", "read_module"]
 
 _BYTES = {
     "pred": 1.0,
@@ -158,6 +158,25 @@ def read_module(text: str) -> Module:
             entry = inside if begun.group(1) else entry
     bare = Module(name=name, entry=entry, computations=computations, owners={})
     return msgspec.structs.replace(bare, owners=_owners(bare))
+
+
+def both(one: Module, other: Module) -> Module:
+    """Two programs of one name as one: of operations that both have, the first one's count."""
+    mark = f"{other.name}+"
+    renamed = {f"{mark}{name}": _marked(found, mark) for name, found in other.computations.items()}
+    owners = {name: f"{mark}{owner}" for name, owner in other.owners.items()}
+    return msgspec.structs.replace(one, computations=renamed | one.computations, owners=owners | one.owners)
+
+
+def _marked(computation: Computation, mark: str) -> Computation:
+    """The computation under a name of its own, and what it calls too."""
+    instructions = {
+        name: msgspec.structs.replace(
+            found, called={role: tuple(f"{mark}{n}" for n in names) for role, names in found.called.items()}
+        )
+        for name, found in computation.instructions.items()
+    }
+    return Computation(name=f"{mark}{computation.name}", instructions=instructions)
 
 
 def _owners(module: Module) -> dict[str, str]:

@@ -15,7 +15,7 @@ from tuner.profile.breakdown import HOST_GAPS, LAUNCH_GAPS
 from tuner.profile.costs import Cost, ModuleCosts
 from tuner.profile.types import Bound, Breakdown, Ceiling, OpRow, Roofline
 
-__all__ = ["bound_shares", "roofed", "verdict"]
+__all__ = ["bound_shares", "cost_of", "roofed", "verdict"]
 
 _NEAR = 0.3  # from this share of the roof on an operation is held back by it
 _TINY_US = 5.0  # a kernel this short is mostly its own launch
@@ -28,10 +28,7 @@ def roofed(
 ) -> tuple[Breakdown, Roofline]:
     """The breakdown with each operation's FLOPs, bytes and share of the roof, and the step's own roofline. `costs`: by
     module."""
-    known = {name: cost for of in costs.values() for name, cost in of.each.items()}
-    rows = tuple(
-        _row(row, known.get(row.name) if row.op else None, ceiling, breakdown.platform) for row in breakdown.ops
-    )
+    rows = tuple(_row(row, cost_of(row, costs), ceiling, breakdown.platform) for row in breakdown.ops)
     bare = [row.roof * row.self_ms for row in rows if row.roof is not None]
     at_least_ms = sum(bare) if ceiling and bare else None
     unknown = [name for of in costs.values() for name in of.unknown]
@@ -49,6 +46,11 @@ def roofed(
         note="; ".join(notes),
     )
     return msgspec.structs.replace(breakdown, ops=rows), roof
+
+
+def cost_of(row: OpRow, costs: Mapping[str, ModuleCosts]) -> Cost | None:
+    """What one execution of an operation costs; None where its module, or it in there, isn't known."""
+    return costs[row.module].each.get(row.name) if row.op and row.module in costs else None
 
 
 def _row(row: OpRow, cost: Cost | None, ceiling: Ceiling | None, platform: str) -> OpRow:

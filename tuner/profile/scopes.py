@@ -34,7 +34,8 @@ _MACHINERY = frozenset(
 def scope_path(op_name: str) -> tuple[str, ...]:
     """The names around an operation, outermost first, without the program's and the primitive's own; () where there are
     none. What belongs to a backward pass begins with ``backward``, whatever it is nested in."""
-    parts = [part for part in _split(op_name)[:-1] if not _PROGRAM.match(part)]
+    first = op_name.split(";")[0]  # what was fused out of several names them all
+    parts = [part for part in _split(first)[:-1] if not _PROGRAM.match(part)]
     backward = any(part.startswith("transpose(") for part in parts)
     names = [name for part in parts if (name := _bare(part)) and name not in _MACHINERY]
     return ("backward", *names) if backward else tuple(names)

@@ -20,7 +20,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     `self_ms`: the time that is its own where several run at once; `total_ms`: while it or what it runs was active.
     `share`: of the step. `flops`, `bytes`: None where they aren't known. `roof`: share of the roof that it reaches,
     `bound` by what. `op`: False for a kernel.
-    `kernel`: the name that the trace has for it, if that is another.
+    `kernel`: the name that the trace has for it, if that is another. `module`: the program that it is of.
     """
 
     name: str
@@ -39,6 +39,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound = "unknown"
     op: bool = True
     kernel: str = ""
+    module: str = ""
 
 
 class ScopeRow(msgspec.Struct, frozen=True, kw_only=True):

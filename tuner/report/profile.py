@@ -24,14 +24,16 @@ _NAME = 24
 
 
 class Profiling(msgspec.Struct, frozen=True, kw_only=True):
-    """`profile` None: Nsight Systems was asked for. `nsight`: its command, `kernel`: that of Nsight Compute for the
-    kernel that takes longest; () where there is none. `notices`: what is missing here, and why."""
+    """`profile` None: Nsight Systems was asked for; `missing`: it is not here. `nsight`: its command, `kernel`: that of
+    Nsight Compute for the kernel that takes longest; () where there is none. `notices`: what is missing here, and
+    why."""
 
     profile: StepProfile | None
     folder: Path
     nsight: tuple[str, ...] = ()
     kernel: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    missing: bool = False
 
 
 def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -> str:
@@ -62,7 +64,7 @@ def _numbers(page: Page, profile: StepProfile) -> None:
             "step",
             f"{b.step_ms:.4g} ms in the trace, {b.plain_ms:.4g} ms without; {b.steps} steps, {_devices(b.devices)}",
         ),
-        ("operations", f"{b.kernels:.4g} a step, half of them below {b.kernel_us:.3g} us"),
+        ("operations", f"{b.kernels:.4g} a step, half of them below {_short(b.kernel_us)}"),
         ("host", f"{b.dispatch_ms:.3g} ms a step in calls of jitted functions, {b.compiles} compiles in the trace"),
     ]
     if b.graphs:
@@ -74,6 +76,10 @@ def _numbers(page: Page, profile: StepProfile) -> None:
         rows.append(("ceilings", f"{peaks}, memory {roof.ceiling.bytes_per_s / 1e9:.3g} GB/s (measured)"))
     page.heading("numbers")
     page.rows(rows)
+
+
+def _short(us: float) -> str:
+    return f"{us:.3g} us" if us < 1000 else f"{us / 1000:.3g} ms"
 
 
 def _devices(number: int) -> str:

@@ -80,12 +80,13 @@ def _step(session: WorkerSession, candidate: Candidate) -> float:
 
 
 def _write_hlo(candidate: Candidate, folder: Path) -> dict[str, str]:
-    """Each step's optimised module as text, by its name."""
+    """Each step's optimised module as text, by its name; of several of one name, numbered."""
     files: dict[str, str] = {}
     for compiled in candidate.compiled.values():
         text = compiled.as_text() or ""
         name = text.removeprefix("HloModule ").split(",", 1)[0].split("\n", 1)[0].strip() or "module"
-        path = folder / f"{name}-{len(files)}.hlo.txt"
+        name = f"{name}-{len(files)}" if name in files else name
+        path = folder / f"{name}.hlo.txt"
         path.write_text(text)
         files[name] = str(path)
     return files
