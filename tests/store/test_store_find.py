@@ -10,6 +10,7 @@ import pytest
 from tuner.errors import UsageError, WorkloadError
 from tuner.store import RunFolder, find_run, runs_at, runs_of, workload_digest
 from tuner.store.events import RunStarted
+from tuner.store.find import similar_files
 from tuner.store.log import EventLog
 
 
@@ -90,3 +91,11 @@ def test_runs_of_a_workload_are_told_from_those_of_another_text(tmp_path: Path) 
     assert [run.id for run in found.edited] == ["old"]
     with pytest.raises(WorkloadError):
         runs_of((), tmp_path / "none.py")
+
+
+def test_files_are_similar_by_their_names_without_the_ending(tmp_path: Path) -> None:
+    for name in ("nbody.py", "script.py", "nbodies.py", "nbdy.txt"):
+        (tmp_path / name).touch()
+    assert similar_files(tmp_path / "nbdy.py") == [tmp_path / "nbody.py", tmp_path / "nbodies.py"]
+    assert similar_files(tmp_path / "missing.py") == []
+    assert similar_files(tmp_path / "none" / "nbody.py") == []

@@ -11,7 +11,7 @@ import msgspec
 from tuner.errors import UsageError
 from tuner.handoff.bundle import MANIFEST_FILE, Bundle, latest_bundle, load_bundle
 from tuner.handoff.fit import mismatches
-from tuner.store.find import find_run, runs_at, runs_of
+from tuner.store.find import find_run, runs_at, runs_of, similar_files
 from tuner.store.folder import RunFolder
 
 __all__ = ["Target", "resolve"]
@@ -49,7 +49,7 @@ def resolve(name: str, *, store: str, seen: Mapping[str, str] | None = None, cac
         return _of_workload(path, store, seen or {}, cached)
     runs = runs_at(store)
     if os.sep in name or path.suffix == ".py":
-        near = _near(path)
+        near = next(iter(similar_files(path)), None)
         raise UsageError(
             "no such file" + (f"; did you mean {near}?" if near else ""),
             where=name,
@@ -102,10 +102,3 @@ def _of_workload(path: Path, store: str, seen: Mapping[str, str], cached: bool) 
         if found:
             return found[0]
     return Target(why=f"{path} was not tuned yet: {store} keeps no run of it")
-
-
-def _near(path: Path) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=1)
-    return str(path.parent / close[0]) if close else ""

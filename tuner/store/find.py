@@ -13,7 +13,7 @@ from tuner.store.folder import DEFAULT_FOLDER, RunFolder, Store
 from tuner.store.log import read_first
 from tuner.store.sources import workload_digest
 
-__all__ = ["WorkloadRuns", "find_run", "runs_at", "runs_of"]
+__all__ = ["WorkloadRuns", "find_run", "runs_at", "runs_of", "similar_files"]
 
 _SHOWN = 3
 
@@ -55,6 +55,14 @@ def find_run(runs: Sequence[RunFolder], name: str, *, where: str) -> RunFolder:
         where=where,
         next=f"the newest ones are {', '.join(run.id for run in runs[-_SHOWN:])}" if runs else "tune WORKLOAD",
     )
+
+
+def similar_files(path: Path) -> list[Path]:
+    """Python files beside a file that isn't there, of nearly its name; the nearest first, two at most."""
+    from difflib import get_close_matches
+
+    there = {file.stem: file for file in path.parent.glob("*.py")}  # the ending, which all have, makes nothing similar
+    return [there[stem] for stem in get_close_matches(path.stem, there, n=2)]
 
 
 def runs_of(runs: Sequence[RunFolder], workload: Path) -> WorkloadRuns:
