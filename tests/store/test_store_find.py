@@ -94,8 +94,8 @@ def test_runs_of_a_workload_are_told_from_those_of_another_text(tmp_path: Path) 
 
 
 def test_files_are_similar_by_their_names_without_the_ending(tmp_path: Path) -> None:
-    for name in ("nbody.py", "script.py", "nbodies.py", "nbdy.txt"):
+    for name in ("nbody.py", "script.py", "nbody_2.py", "nbdy.txt"):
         (tmp_path / name).touch()
-    assert similar_files(tmp_path / "nbdy.py") == [tmp_path / "nbody.py", tmp_path / "nbodies.py"]
+    assert similar_files(tmp_path / "nbdy.py") == [tmp_path / "nbody.py", tmp_path / "nbody_2.py"]
     assert similar_files(tmp_path / "missing.py") == []
     assert similar_files(tmp_path / "none" / "nbody.py") == []
