@@ -199,6 +199,8 @@ def test_a_knob_in_which_runs_differ_becomes_a_curve() -> None:
     assert "Milliseconds a step by batch" in render_html(paper)
     for broken in (
         [side("a", held={"batch": "8"}), side("b", held={"batch": "big"})],
+        [side("a", held={"batch": "8"}), side("b", held={"batch": "nan"})],
+        [side("a", held={"batch": "8"}), side("b", held={"batch": "9"}, per="a step at p99")],
         [side("a", held={"batch": "8", "width": "1"}), side("b", held={"batch": "9", "width": "2"})],
         [side("a", held={"batch": "8"}), side("b", held={"batch": "9"}, identity=JAX12)],
         [side("a", held={"batch": "8"}), side("b", held={"batch": "8"})],
