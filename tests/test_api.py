@@ -10,6 +10,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from made_up_knobs import knob, space
 
 import tuner
 from tuner.cli.options import RUN_SETTINGS
@@ -23,19 +24,7 @@ from tuner.store.study import StudyMirror
 
 ASSET = Path(__file__).parent / "store" / "assets" / "events-v1.jsonl"
 RECORDED = Path(__file__).parent / "benchmarks" / "results" / "cpu" / "nbody-jax0.10.2.events.jsonl.gz"
-SPACE = """
-version = 1
-
-[[knob]]
-name = "xla_good"
-carrier = "xla_flag"
-type = "bool"
-values = ["unset", "true"]
-lane = "option"
-acts_on = "hlo"
-why = "made up: faster"
-source = "test"
-"""
+SPACE = space(knob("xla_good"))
 
 
 @pytest.mark.slow
