@@ -207,6 +207,14 @@ def test_without_a_database_there_is_no_study_and_none_is_made(stored: Path) -> 
 
 
 @pytest.mark.slow
+def test_the_study_is_looked_for_in_the_database_that_was_named(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stored)
+    elsewhere = stored.parents[1] / "tuner.db"
+    elsewhere = elsewhere.rename(elsewhere.with_name("shared.db"))
+    assert tuner.load_run(stored, store=f"sqlite:///{elsewhere}").study().trials
+
+
+@pytest.mark.slow
 def test_no_such_run_is_said_with_those_there_are(stored: Path) -> None:
     with pytest.raises(UsageError, match="unknown run"):
         tuner.load_run("nobody", store=stored.parents[1])
