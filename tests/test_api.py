@@ -10,6 +10,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from made_up_knobs import knob, space
 
 import tuner
 from tuner.cli.options import RUN_SETTINGS
@@ -23,19 +24,7 @@ from tuner.store.study import StudyMirror
 
 ASSET = Path(__file__).parent / "store" / "assets" / "events-v1.jsonl"
 RECORDED = Path(__file__).parent / "benchmarks" / "results" / "cpu" / "nbody-jax0.10.2.events.jsonl.gz"
-SPACE = """
-version = 1
-
-[[knob]]
-name = "xla_good"
-carrier = "xla_flag"
-type = "bool"
-values = ["unset", "true"]
-lane = "option"
-acts_on = "hlo"
-why = "made up: faster"
-source = "test"
-"""
+SPACE = space(knob("xla_good"))
 
 
 @pytest.mark.slow
@@ -223,6 +212,14 @@ def test_without_a_database_there_is_no_study_and_none_is_made(stored: Path) -> 
     with pytest.raises(StoreError, match="no study of run"):
         tuner.load_run(stored).study()
     assert not database.exists()
+
+
+@pytest.mark.slow
+def test_the_study_is_looked_for_in_the_database_that_was_named(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stored)
+    elsewhere = stored.parents[1] / "tuner.db"
+    elsewhere = elsewhere.rename(elsewhere.with_name("shared.db"))
+    assert tuner.load_run(stored, store=f"sqlite:///{elsewhere}").study().trials
 
 
 @pytest.mark.slow

@@ -31,10 +31,11 @@ class RunResult:
     A notebook shows it as verdict, what to do and the settings kept.
     """
 
-    def __init__(self, events: Sequence[AnyEvent], *, log: Path, folder: RunFolder | None) -> None:
+    def __init__(self, events: Sequence[AnyEvent], *, log: Path, folder: RunFolder | None, store: str) -> None:
         self.events = events
         self.log = log
         self._folder = folder
+        self._store = store
 
     @cached_property
     def view(self) -> RunView:
@@ -110,7 +111,9 @@ class RunResult:
         first = self.events[0]
         if self._folder is None or self._folder.path.parent.name != "runs" or not isinstance(first, RunStarted):
             raise UsageError("this run lies in no store", where=str(self.log), next="load it from a store's runs/")
-        return load_study(open_store(self._folder.path.absolute().parents[1]).url, first)
+        # A store that is a database has no file beside its runs.
+        where = self._store if "://" in self._store else self._folder.path.absolute().parents[1]
+        return load_study(open_store(where).url, first)
 
     def document(self) -> dict[str, Any]:
         """What ``tune run --json`` prints."""
@@ -152,7 +155,7 @@ def load_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] = _ST
     from tuner.store.reading import read_run
 
     found = read_run(os.fspath(run), store=os.fspath(store))
-    return RunResult(found.events, log=found.path, folder=found.folder)
+    return RunResult(found.events, log=found.path, folder=found.folder, store=os.fspath(store))
 
 
 def tune(
@@ -230,7 +233,7 @@ def tune(
         command=_command(workload, given, arguments),
     )
     outcome = run_pipeline(options, listener=listener)
-    return load_run(outcome.folder)
+    return load_run(outcome.folder, store=options.store)
 
 
 def _several(texts: str | Iterable[str]) -> list[str]:

@@ -70,8 +70,9 @@ def test_an_unknown_option_suggests_the_right_one(tune: Tune) -> None:
     assert got.err == "tune: error: no such option --bugdet; did you mean --budget?\n  next: tune run --help\n"
 
 
-def test_a_mistyped_command_suggests_the_right_one(tune: Tune) -> None:
-    got = tune("knosb")
+@pytest.mark.parametrize("argv", [["knosb"], ["knosb", "a", "b"]])
+def test_a_mistyped_command_suggests_the_right_one(tune: Tune, argv: list[str]) -> None:
+    got = tune(*argv)
     assert got.code == 2
     assert "did you mean `tune knobs`?" in got.err
     assert "where: knosb" in got.err

@@ -70,7 +70,7 @@ def test_a_packed_log_needs_a_place_to_write_to(tune: Tune, folder: Path) -> Non
     [
         (["nobody"], 2, "unknown run 'nobody'"),
         (["--out", "x.pdf"], 2, "it isn't clear which form is wanted"),
-        (["--out", "nowhere/x.html"], 1, "No such file"),
+        (["--out", "nowhere/x.html"], 2, "can't be written: No such file"),
         (["."], 2, "is no run; it holds 1"),
         (["a", "b"], 2, "unexpected extra argument"),
     ],

@@ -64,6 +64,7 @@ def test_what_failed_is_listed_with_the_reason(tune: Tune, store: Path) -> None:
     got = tune("show", "--failed")
     assert got.code == 0
     assert "SIGSEGV in the compiler" in got.out
+    assert not got.out.endswith("\n\n")
     assert "no candidate failed in run g-bbbbbb" in tune("show", "--failed", "--run", "g-bbbbbb").out
 
 

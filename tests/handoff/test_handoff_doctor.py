@@ -3,70 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
+from doctor_samples import CARD, CPU, DISK, FINE, GPU, HOST, IDLE, ON_GPU, levels, of, report, with_
 from handoff_samples import FASTER, keep_run, seal
 
-from tuner.errors import WorkloadError
-from tuner.handoff.doctor import Facts, Finding, Level, diagnose, gather
-from tuner.handoff.doctor.checkup import Checkup, ask
+from tuner.handoff.doctor import Finding, Level, diagnose
+from tuner.handoff.doctor.checkup import Checkup
 from tuner.handoff.doctor.facts import FolderFact, WorkloadFact
 from tuner.handoff.target import Target
-from tuner.machine import Device, DeviceState, Host
+from tuner.machine import Device, DeviceState
 from tuner.machine.process import this_process
-
-HOST = Host(cpu="Made Up 9000", cores=8, memory_bytes=1 << 34, kernel="Linux 6", load=0.1)
-CPU = Checkup(
-    python="3.12.1",
-    packages={"jax": "0.12.0", "jaxlib": "0.12.0"},
-    names=("XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_COMPILATION_CACHE_DIR"),
-    config_names=("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_X64", "JAX_PLATFORMS"),
-    jax="0.12.0",
-    jaxlib="0.12.0",
-    cache={"jax_enable_compilation_cache": "True", "jax_compilation_cache_dir": "None"},
-    platform="cpu",
-    devices=("cpu",),
-    traced="",
-)
-PLUGINS = {"jax-cuda13-plugin": "0.12.0", "jax-cuda13-pjrt": "0.12.0"}
-GPU = msgspec.structs.replace(CPU, packages={**CPU.packages, **PLUGINS}, platform="gpu", devices=("NVIDIA H100",) * 2)
-CARD = Device(index=0, name="NVIDIA H100", memory_bytes=80 << 30, max_sm_clock_mhz=1980)
-IDLE = DeviceState(
-    index=0,
-    utilisation=0.0,
-    memory_free_bytes=79 << 30,
-    sm_clock_mhz=345,
-    throttle=("idle",),
-    temperature_c=30,
-    power_w=70,
-)
-DISK = FolderFact(purpose="store", path=".tuner", free_bytes=1 << 40)
-FINE = Facts(env={}, python="/usr/bin/python", checkup=CPU, host=HOST, folders=(DISK,), clocksource="tsc")
-ON_GPU = msgspec.structs.replace(FINE, checkup=GPU, devices=(CARD,), states=(IDLE,))
-
-
-def with_(facts: Facts, **changes: object) -> Facts:
-    return msgspec.structs.replace(facts, **changes)  # type: ignore[arg-type]
-
-
-def report(facts: Facts, **changes: object) -> Facts:
-    return with_(facts, checkup=msgspec.structs.replace(facts.checkup, **changes))  # type: ignore[arg-type]
-
-
-def of(facts: Facts, check: str, level: Level) -> Finding:
-    """The one finding of that check and level."""
-    found = [f for f in diagnose(facts) if (f.check, f.level) == (check, level)]
-    assert len(found) == 1, found
-    return found[0]
-
-
-def levels(facts: Facts) -> set[str]:
-    return {finding.level for finding in diagnose(facts)}
 
 
 def test_a_machine_without_faults_is_fine() -> None:
@@ -319,93 +268,3 @@ def test_a_workloads_result_is_compared_with_this_place(tmp_path: Path) -> None:
     assert said(Target(why="not tuned yet"))[0].what == "not tuned yet"
     broken = with_(FINE, workload=WorkloadFact(path="f.py", trouble="no such file", next="check the path"))
     assert of(broken, "workload", "fail").fix == "check the path"
-
-
-# -- the machine itself ----------------------------------------------------------------------------------------------
-
-
-def program(folder: Path, text: str) -> str:
-    """An interpreter that is none."""
-    file = folder / "python"
-    file.write_text(f"#!/bin/sh\n{text}\n")
-    file.chmod(0o755)
-    return str(file)
-
-
-@pytest.mark.slow
-def test_an_interpreter_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    found = ask(program(tmp_path, f'sleep 60 & echo $! > "{pid}"; wait'), dict(os.environ), timeout_s=0.5)
-    assert found.ended == "no answer within 0.5 s"
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{int(pid.read_text())}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            break
-        if state == "Z":  # dead, and nobody here reaps orphans
-            break
-        time.sleep(0.02)
-    else:
-        pytest.fail("a process was left behind")
-
-
-@pytest.mark.slow
-def test_only_marked_lines_count_and_the_end_is_told(tmp_path: Path) -> None:
-    """$4 is the mark: the fourth word behind the program's name is its last argument."""
-    text = 'echo \'{"jax": "1"}\'; echo "$4"\'{"jax": "2"}\'; echo last words >&2; kill -ABRT $$'
-    found = ask(program(tmp_path, text), dict(os.environ))
-    assert (found.jax, found.ended, found.log) == ("2", f"ended by {signal.SIGABRT.name}", ("last words",))
-
-
-def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
-    assert ask(str(tmp_path / "none"), {}).ended == "can't be started: No such file or directory"
-
-
-@pytest.mark.slow
-def test_facts_of_this_machine_without_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> None:
-        raise WorkloadError("is not Python", where=str(path), next="fix it")
-
-    monkeypatch.chdir(tmp_path)
-    facts = gather(
-        {"JAX_COMPILATION_CACHE_DIR": "here/deep", "CUDA_VISIBLE_DEVICES": ""},
-        python=program(tmp_path, "exit 3"),
-        store="store",
-        workload=Path("f.py"),
-        inspect=refuse,
-    )
-    assert facts.checkup.ended == "ended with exit code 3"
-    assert facts.workload == WorkloadFact(path="f.py", trouble="is not Python", next="fix it")
-    assert [f.purpose for f in facts.folders] == ["store", "temporary", "cache"]
-    assert all(f.free_bytes > 0 and not f.trouble for f in facts.folders)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["python"]  # looking makes no folder
-    assert of(facts, "python", "fail")
-
-
-@pytest.mark.jax
-def test_a_real_interpreter_tells_all_of_itself(tmp_path: Path) -> None:
-    env = {n: v for n, v in os.environ.items() if not n.startswith(("JAX_", "XLA_"))}
-    (tmp_path / "json.py").write_text("raise SystemExit('taken for the standard library')\n")
-    os_folder = os.getcwd()
-    os.chdir(tmp_path)
-    try:
-        found = ask(sys.executable, {**env, "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": "/c"})
-    finally:
-        os.chdir(os_folder)
-    assert (found.ended, found.log) == ("", ())
-    assert (found.platform, found.platforms, found.devices, found.traced) == ("cpu", "cpu", ("cpu",), "")
-    assert found.jax == found.packages["jax"]
-    assert found.jaxlib == found.packages["jaxlib"]
-    assert found.cache["jax_compilation_cache_dir"] == "/c"
-    assert "JAX_ENABLE_X64" in found.config_names
-    assert {"XLA_PYTHON_CLIENT_MEM_FRACTION", "CUDA_VISIBLE_DEVICES"} <= {*found.names}
-
-
-@pytest.mark.jax
-def test_a_flag_that_ends_the_process_leaves_what_was_known_before() -> None:
-    found = ask(sys.executable, {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_no_such_flag=1"})
-    assert (found.jax != "", found.platform) == (True, "")
-    assert "xla_no_such_flag" in found.log[-1]
-    facts = with_(FINE, env={"XLA_FLAGS": "--xla_no_such_flag=1"}, checkup=found)
-    assert "xla_no_such_flag" in of(facts, "XLA_FLAGS", "fail").what

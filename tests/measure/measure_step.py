@@ -91,6 +91,15 @@ def reply(*parts: tuple[LeafStats, ...]) -> NumericsReply:
     return NumericsReply(leaves=tuple(leaf for part in parts for leaf in part))
 
 
+def leaf(
+    l2: float, slope: float = 0.0, *, dtype: str = "float32", steps: int = 1, shape: tuple[int, ...] = (100,)
+) -> LeafStats:
+    """What was found of one output."""
+    return LeafStats(
+        path="out", dtype=dtype, size=math.prod(shape), shape=shape, steps=steps, l2=l2, slope=slope, masks_equal=True
+    )
+
+
 def leaf_stats(path: str, reference: Array, candidate: Array, *, steps: int = 1) -> LeafStats:
     """The formulas of LeafStats."""
     fields: Mapping[str, Any] = {

@@ -5,82 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import made_up_knobs
 import msgspec
 import pytest
+from made_up_knobs import knob
 
 from tuner.machine import Sampler
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.run import Outcome, tune
 from tuner.session import FakeMachine
 
-SPACE = """
-version = 1
-
-[[knob]]
-name = "xla_good"
-carrier = "xla_flag"
-type = "bool"
-values = ["unset", "true"]
-lane = "option"
-acts_on = "hlo"
-why = "made up: faster"
-source = "test"
-
-[[knob]]
-name = "xla_bad"
-carrier = "xla_flag"
-type = "bool"
-values = ["unset", "true"]
-lane = "option"
-acts_on = "hlo"
-why = "made up: slower"
-source = "test"
-
-[[knob]]
-name = "xla_inert"
-carrier = "xla_flag"
-type = "bool"
-values = ["unset", "true"]
-lane = "option"
-acts_on = "codegen"
-why = "made up: does nothing"
-source = "test"
-
-[[knob]]
-name = "xla_breaks"
-carrier = "xla_flag"
-type = "enum"
-values = ["unset", "A", "B"]
-lane = "option"
-acts_on = "hlo"
-why = "made up: fails or computes wrong numbers"
-source = "test"
-
-[[knob]]
-name = "FAKE_VARIABLE"
-carrier = "env"
-type = "string"
-values = ["unset", "1", ""]
-lane = "environment"
-acts_on = "runtime"
-why = "made up: an environment variable"
-source = "test"
-
-[[knob]]
-name = "xla_removed_no_such"
-carrier = "xla_flag"
-type = "bool"
-values = ["unset", "true"]
-lane = "option"
-acts_on = "hlo"
-why = "made up: no compiler has it"
-source = "test"
-
+_PRESET = """
 [[preset]]
 name = "published"
 settings = { xla_bad = "true", xla_good = "true" }
 source = "test"
 """
+SPACE = made_up_knobs.space(
+    knob("xla_good"),
+    knob("xla_bad"),
+    knob("xla_inert", acts_on="codegen"),
+    knob("xla_breaks", type="enum", values=("unset", "A", "B")),
+    knob(
+        "FAKE_VARIABLE",
+        carrier="env",
+        type="string",
+        values=("unset", "1", ""),
+        lane="environment",
+        acts_on="runtime",
+    ),
+    knob("xla_removed_no_such"),  # no compiler has it
+    _PRESET,
+)
 
 Tune = Callable[..., Outcome]
 

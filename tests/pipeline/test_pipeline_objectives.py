@@ -16,11 +16,12 @@ from tuner.measure import Objective, Verdict
 from tuner.pipeline.run import list_knobs
 from tuner.protocol.failure import FailureClass
 from tuner.report.document import document
+from tuner.report.listener import Silent
 from tuner.report.terminal import render_result
 from tuner.report.trial import render_trial, trial_document
 from tuner.report.view import RunView
 from tuner.session import FakeMachine
-from tuner.store.events import Notice, PairTimed, RoundTimed, StageFinished, TrialFinished
+from tuner.store.events import Notice, PairTimed, RoundTimed, RunStarted, StageFinished, TrialFinished
 from tuner.store.records import BaselineRecord, ConfirmRecord, ScreenRecord, SearchRecord
 
 pytestmark = pytest.mark.slow
@@ -110,6 +111,15 @@ def test_listing_knobs_asks_for_no_work_and_no_memory(tune_on, options):
     asked = msgspec.structs.replace(options, objective="throughput", max_memory=0.9)
     knobs, _, _ = list_knobs(asked, factory=FakeMachine().factory)
     assert "xla_good" in {k.name for k in knobs}
+
+
+def test_listing_knobs_names_no_run_since_none_is_kept(options):
+    told = []
+    listener = Silent()
+    listener.on_event = told.append
+    list_knobs(options, listener=listener, factory=FakeMachine().factory)
+    assert told
+    assert not any(isinstance(event, RunStarted) for event in told)
 
 
 def test_several_steps_are_judged_by_their_weighted_sum_and_told_one_by_one(tune_on):

@@ -48,6 +48,11 @@ def side(label: str, speedup: float = 1.2, **fields: object) -> Side:
     return msgspec.structs.replace(basic, **fields)
 
 
+def kept(label: str, verdict: Verdict) -> Side:
+    """A side that keeps the defaults."""
+    return side(label, 1.0, verdict=verdict, settings={}, gain=UNCHANGED, measured=gain(1.05, 0.1))
+
+
 def texts(*sides: Side) -> str:
     return render_plain(comparison_paper(compare(sides)), width=160)
 
@@ -117,9 +122,20 @@ def test_slower_by_time_sees_what_gains_do_not() -> None:
     assert [entry.other.label for entry in slower(made, 0.01, by_time=True)] == ["b"]
 
 
+def test_what_could_not_be_told_is_neither_better_nor_worse() -> None:
+    (entry,) = compare([side("a"), kept("b", Verdict.UNCLEAR)]).against
+    assert found(entry).endswith("of what is emitted alone: b unclear, which keeps the defaults")
+    assert comparison_paper(compare([side("a"), kept("b", Verdict.UNCLEAR)])).tone == "warn"
+    same = compare([side("a"), kept("b", Verdict.SAME)])
+    assert found(same.against[0]).endswith("in gain over the default, worse")
+    assert slower(same, 0.01) == list(same.against)
+
+
 def test_a_check_that_cannot_be_made_does_not_pass() -> None:
     for made, by_time, message in (
-        (compare([side("a"), side("b", gain=None, verdict=None)]), False, "a verdict on each side"),
+        (compare([side("a"), side("b", gain=None, verdict=None)]), False, "a verdict faster or same"),
+        (compare([side("a"), kept("b", Verdict.UNCLEAR)]), False, "a verdict faster or same"),
+        (compare([kept("a", Verdict.UNSTABLE), side("b")]), False, "a verdict faster or same"),
         (compare([side("a"), side("b", best_pairs=(), control_pairs=())]), True, "two step times a side"),
         (compare([side("a"), side("x", workload="gpt")]), False, "no two of these are of the same workload"),
     ):
@@ -183,6 +199,8 @@ def test_a_knob_in_which_runs_differ_becomes_a_curve() -> None:
     assert "Milliseconds a step by batch" in render_html(paper)
     for broken in (
         [side("a", held={"batch": "8"}), side("b", held={"batch": "big"})],
+        [side("a", held={"batch": "8"}), side("b", held={"batch": "nan"})],
+        [side("a", held={"batch": "8"}), side("b", held={"batch": "9"}, per="a step at p99")],
         [side("a", held={"batch": "8", "width": "1"}), side("b", held={"batch": "9", "width": "2"})],
         [side("a", held={"batch": "8"}), side("b", held={"batch": "9"}, identity=JAX12)],
         [side("a", held={"batch": "8"}), side("b", held={"batch": "8"})],

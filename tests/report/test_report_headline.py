@@ -6,7 +6,7 @@ import math
 
 import msgspec
 import pytest
-from synthetic_run import FILES, SCENARIOS, all_failed, failing, faster, interrupted, same, unclear
+from synthetic_run import FILES, SCENARIOS, all_failed, failing, faster, interrupted, same, unclear, unstable
 
 from tuner.knobs.config import DEFAULT
 from tuner.measure.objective import Objective
@@ -160,3 +160,8 @@ def test_next_fits_the_end(events: list[AnyEvent], command: str, purpose: str) -
     step = next_step(RunView.of(events), {})
     assert step.command == command
     assert purpose in step.purpose
+
+
+def test_measuring_anew_leaves_the_workloads_own_arguments_alone() -> None:
+    view = msgspec.structs.replace(RunView.of(unstable()), command=("tune", "w.py", "--", "--fresh-data", "x"))
+    assert next_step(view, {}).command == "tune w.py --fresh -- --fresh-data x"

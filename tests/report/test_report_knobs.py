@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
-from synthetic_run import KNOBS, LEFT_AT_PROBE, MALLOC, MATH, PASSES, SPLIT, knob
+from synthetic_knobs import KNOBS, LEFT_AT_PROBE, MALLOC, MATH, PASSES, SPLIT, knob
 
 from tuner.knobs.knob import When
 from tuner.knobs.status import KnobStatus

@@ -93,4 +93,5 @@ def test_what_is_unstable_has_its_name_and_a_way_out(platform: str, word: str) -
     assert render_result(view).startswith(f"unstable: keep the defaults (this {word} is unstable")
     step = next_step(view, {})
     assert step.command.startswith("tune workloads/nbody.py")
+    assert "--fresh" in step.command.split()  # without it the same command shows the same result again
     assert f"on another {word}" in step.purpose

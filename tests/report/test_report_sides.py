@@ -93,7 +93,8 @@ def test_a_bundle_is_one(tmp_path: Path) -> None:
 
 def test_an_env_file_has_settings_alone(tmp_path: Path) -> None:
     path = tmp_path / "best.env"
-    path.write_text("# comment\nXLA_FLAGS=--xla_a=true --xla_b= --xla_c\nMALLOC_ARENA_MAX=1\n")
+    cache = "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES=none\nJAX_COMPILATION_CACHE_DIR=/x\n"
+    path.write_text(f"# comment\nXLA_FLAGS=--xla_a=true --xla_b= --xla_c\nMALLOC_ARENA_MAX=1\n{cache}")
     found = side(path)
     assert found.settings == {"xla_a": "true", "xla_b": "", "xla_c": "true", "MALLOC_ARENA_MAX": "1"}
     assert (found.kind, found.gain, found.workload) == ("env-file", None, "")

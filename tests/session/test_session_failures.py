@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.protocol.failure import FailureClass
-from tuner.session.failures import LogExcerpt, death, read_log
+from tuner.session.failures import LogExcerpt, death, log_text, read_log
 from tuner.session.process import Exit
 
 FATAL = "F1127 23:43:41.430175    7391 parse_flags_from_env.cc:234] "
@@ -119,3 +119,11 @@ def test_a_kill_by_the_kernel_is_told_with_its_likely_cause() -> None:
     message = death(Exit(signal=signal.SIGKILL), LogExcerpt(), phase="compile", greeted=True).message
     assert "SIGKILL" in message
     assert "memory" in message
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [(FATAL + "Unknown flag: --a]b", "Unknown flag: --a]b"), (" plain [1] words ", "plain [1] words")],
+)
+def test_what_a_log_line_says(line: str, said: str) -> None:
+    assert log_text(line) == said

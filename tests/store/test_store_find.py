@@ -10,6 +10,7 @@ import pytest
 from tuner.errors import UsageError
 from tuner.store import RunFolder, find_run, runs_at
 from tuner.store.events import RunStarted
+from tuner.store.find import similar_files
 from tuner.store.log import EventLog
 
 
@@ -74,3 +75,11 @@ def test_an_unknown_one_gets_a_suggestion(runs: tuple[RunFolder, ...]) -> None:
     with pytest.raises(UsageError, match="unknown run ''") as caught:
         find_run((), "", where="RUN")
     assert caught.value.next == "tune WORKLOAD"
+
+
+def test_files_are_similar_by_their_names_without_the_ending(tmp_path: Path) -> None:
+    for name in ("nbody.py", "script.py", "nbody_2.py", "nbdy.txt"):
+        (tmp_path / name).touch()
+    assert similar_files(tmp_path / "nbdy.py") == [tmp_path / "nbody.py", tmp_path / "nbody_2.py"]
+    assert similar_files(tmp_path / "missing.py") == []
+    assert similar_files(tmp_path / "none" / "nbody.py") == []

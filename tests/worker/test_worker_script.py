@@ -103,6 +103,14 @@ def test_a_script_that_ends_before_anything_is_hot_is_tuned_with_the_arguments_i
 CANNOT = {
     "plain": ("print(sum(range(10)))", "plain.py has neither build() nor anything jitted: it doesn't even import jax"),
     "eager": ("import jax.numpy as jnp\njnp.ones(3) + 1", "eager.py has neither build() nor anything jitted"),
+    "decorated": (
+        "import jax\n\n@jax.jit\ndef step(x):\n    return x",
+        "decorated.py has neither build() nor anything jitted that it calls, though it jits 1 function",
+    ),
+    "elsewhere": (
+        "import jax\n\nbuild = lambda: (jax.jit(abs), (1.0,))",
+        "its build() comes from another place; write a def build in this file",
+    ),
     "ahead": (
         "import jax, jax.numpy as jnp\nx = jnp.ones(3)\njax.jit(lambda x: x + 1).lower(x).compile()(x)",
         "functions compiled ahead of time can't be tuned, call the jitted function itself",

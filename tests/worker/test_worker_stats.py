@@ -55,6 +55,18 @@ def test_a_slice_of_almost_nothing_is_measured_against_the_usual_slice() -> None
     assert compared(reference, candidate).slope < 1e-20
 
 
+@pytest.mark.parametrize("begin", [np.inf, -np.inf, np.nan])
+def test_what_began_as_no_number_is_compared_by_its_value(begin: float) -> None:
+    """A running minimum begins at infinity: a wrong one must not hide behind it."""
+    start = Start(np.array([begin, 1.0]), np.array([begin, 1.0]))
+    reference, wrong = np.array([2.0, 1.5]), np.array([3.0, 1.5])
+    found = compared(reference, wrong, start)
+    assert found.l2 == pytest.approx(1 / 2.5)
+    assert found.moved_l2 is not None
+    assert found.moved_l2 > 0.4
+    assert compared(reference, reference.copy(), start).l2 == 0.0
+
+
 def test_masks_of_nan_and_infinities_count_and_the_rest_is_compared() -> None:
     reference = np.array([1.0, np.nan, np.inf, -np.inf, 2.0])
     assert compared(reference, reference.copy()).masks_equal

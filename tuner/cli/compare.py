@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import chosen, setting_options
-from tuner.cli.output import look
+from tuner.cli.output import look, write_out
 from tuner.cli.params import FRACTION, fraction_text
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def command(
     if out is None:
         click.echo(text, color=color, nl=False)
     else:
-        from tuner.report.written import write_text
-
-        write_text(out, text)
+        write_out(out, text.encode())
         click.echo(out)
     for entry in failed or ():
         said = f"{entry.other.label} is more than {fraction_text(limit or 0.0)} slower than {entry.base.label}"

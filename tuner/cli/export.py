@@ -10,9 +10,9 @@ import click
 
 from tuner.cli.boundary import Trouble, show_trouble
 from tuner.cli.options import chosen, setting_options
+from tuner.cli.output import write_out
 from tuner.cli.params import ParamType
 from tuner.cli.suggest import did_you_mean
-from tuner.errors import UsageError
 
 if TYPE_CHECKING:
     from tuner.handoff.dialects import Content, Dialect
@@ -76,7 +76,7 @@ def command(
     if out is None:
         click.echo(data, nl=False)
     else:
-        _replace(out, data)
+        write_out(out, data)
     if found.edited:
         click.echo(f"tune: {target} has changed since run {bundle.manifest.run} tuned it", err=True)
     if not settings["quiet"].value:
@@ -93,17 +93,3 @@ def _say(content: Content, dialect: Dialect, out: Path | None) -> None:
         click.echo(f"tune: {dialect.name} can't unset variables: {', '.join(content.unset)} must not be set", err=True)
     if out is not None:
         click.echo(f"tune: wrote {out} for {dialect.consumer}", err=True)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write the file whole or not at all: whoever loads it at this moment gets the old one or the new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        os.replace(part, path)
-    except OSError as error:
-        raise UsageError(
-            f"can't be written: {error.strerror or error}", where=str(path), next="give another --out"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)

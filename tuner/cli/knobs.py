@@ -43,5 +43,5 @@ def command(ctx: click.Context, workload: Path | None, as_json: bool) -> int:
         print_json(knobs_document(found, statuses, types=types))
         return 0
     width, color = look()
-    click.echo(render_knobs(found, statuses, types=types, width=width, color=color), color=color)
+    click.echo(render_knobs(found, statuses, types=types, width=width, color=color), color=color, nl=False)
     return 0

@@ -9,6 +9,7 @@ import click
 
 from tuner.cli.boundary import Trouble, show_trouble
 from tuner.cli.options import chosen, setting_options
+from tuner.cli.output import write_out
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _write_one(found: StoredRun, form: str, out: Path) -> None:
     from tuner.report.html import render_html
     from tuner.report.markdown import render_markdown
     from tuner.report.paper import run_paper
-    from tuner.report.written import run_files, write_text
+    from tuner.report.written import run_files
 
     to_terminal = str(out) == "-"
     files = run_files(found.folder) if found.folder else {"events": str(found.path)}
@@ -83,5 +84,5 @@ def _write_one(found: StoredRun, form: str, out: Path) -> None:
     if to_terminal:
         click.echo(text, nl=False)
         return
-    write_text(out, text)
+    write_out(out, text.encode())
     click.echo(out)

@@ -11,9 +11,8 @@ import click
 
 from tuner.cli.options import RUN_SETTINGS, chosen, json_option, setting_options
 from tuner.cli.output import look, print_json
-from tuner.cli.suggest import did_you_mean
-from tuner.cli.workload import WorkloadCommand, run_options
-from tuner.errors import Interrupted, UsageError
+from tuner.cli.workload import WorkloadCommand, check_not_a_command, run_options
+from tuner.errors import Interrupted
 
 if TYPE_CHECKING:
     from tuner.pipeline.run import Outcome
@@ -35,7 +34,7 @@ def command(ctx: click.Context, workload: Path, fresh: bool, as_json: bool) -> i
     """
     settings = chosen(ctx)
     options = run_options(ctx, workload, settings, fresh=fresh)
-    _check_not_a_command(workload, ctx)
+    check_not_a_command(ctx, workload)
 
     from tuner.pipeline.run import tune
     from tuner.report.progress import listener_for
@@ -60,14 +59,3 @@ def _print_result(outcome: Outcome, as_json: bool) -> None:
         return
     width, color = look()
     click.echo(render_result(view, width=width, color=color, files=outcome.files), color=color, nl=False)
-
-
-def _check_not_a_command(workload: Path, ctx: click.Context) -> None:
-    """A word that is no file may be a mistyped command."""
-    group = ctx.find_root().command
-    if isinstance(group, click.Group) and not workload.suffix and not workload.exists():
-        meant = did_you_mean(str(workload), group.list_commands(ctx))
-        if meant:
-            raise UsageError(
-                f"no such file or command; did you mean `tune {meant}`?", where=str(workload), next="tune --help"
-            )

@@ -40,7 +40,7 @@ def command(ctx: click.Context, trial: int | None, failed: bool, run_id: str | N
     if as_json:
         print_json(report.failed_document(events) if trial is None else report.trial_document(events, trial))
     elif trial is None:
-        click.echo(report.render_failed(events, width=width, color=color), color=color)
+        click.echo(report.render_failed(events, width=width, color=color), color=color, nl=False)
     else:
-        click.echo(report.render_trial(events, trial, width=width, color=color), color=color)
+        click.echo(report.render_trial(events, trial, width=width, color=color), color=color, nl=False)
     return 0

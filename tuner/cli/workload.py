@@ -11,12 +11,13 @@ import click
 
 from tuner.cli.invocation import Invocation
 from tuner.cli.settings import Chosen
+from tuner.cli.suggest import did_you_mean
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
     from tuner.pipeline.options import RunOptions
 
-__all__ = ["WorkloadCommand", "arguments_of", "run_options"]
+__all__ = ["WorkloadCommand", "arguments_of", "check_not_a_command", "run_options"]
 
 _ARGV = "tuner.argv"
 
@@ -30,6 +31,7 @@ class WorkloadCommand(click.Command):
         ctx.allow_extra_args = True  # to say below what they are, where click would only count them
         rest = super().parse_args(ctx, args[:cut])
         if rest and not ctx.resilient_parsing:
+            check_not_a_command(ctx, ctx.params["workload"])
             usage = f"{ctx.command_path} {shlex.join([str(ctx.params['workload']), '--', *rest])}"
             raise UsageError(
                 f"{rest[0]!r} is one argument too many", next=f"put the workload's own arguments after --: {usage}"
@@ -44,6 +46,17 @@ def arguments_of(ctx: click.Context) -> tuple[str, ...]:
     """What stands after ``--``."""
     words: tuple[str, ...] = ctx.meta[_ARGV]
     return words
+
+
+def check_not_a_command(ctx: click.Context, workload: Path) -> None:
+    """A word that is no file may be a mistyped command. Raises UsageError with the one that was probably meant."""
+    group = ctx.find_root().command
+    if isinstance(group, click.Group) and not workload.suffix and not workload.exists():
+        meant = did_you_mean(str(workload), group.list_commands(ctx))
+        if meant:
+            raise UsageError(
+                f"no such file or command; did you mean `tune {meant}`?", where=str(workload), next="tune --help"
+            )
 
 
 def run_options(

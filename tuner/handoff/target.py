@@ -11,7 +11,7 @@ import msgspec
 from tuner.errors import UsageError
 from tuner.handoff.bundle import MANIFEST_FILE, Bundle, latest_bundle, load_bundle
 from tuner.machine.environment import mismatches
-from tuner.store.find import find_run, runs_at
+from tuner.store.find import find_run, runs_at, similar_files
 from tuner.store.folder import RunFolder, locate_store
 from tuner.store.lookup import look_up, question_of
 
@@ -62,7 +62,7 @@ def resolve(
         return _load(path.parent, seen or {}, cached)
     runs = runs_at(store)
     if os.sep in name or path.suffix == ".py":
-        near = _near(path)
+        near = next(iter(similar_files(path)), None)
         raise UsageError(
             "no such file" + (f"; did you mean {near}?" if near else ""),
             where=name,
@@ -122,10 +122,3 @@ def _none(path: Path, store: str, unfinished: tuple[str, ...], number: int | Non
     if unfinished:
         return f"run {unfinished[0]} is unfinished: it has no verdict yet"
     return f"{path} was not tuned yet: {store} keeps no run of it"
-
-
-def _near(path: Path) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=1)
-    return str(path.parent / close[0]) if close else ""

@@ -99,8 +99,10 @@ def _ask(path: str) -> tuple[str, dict[str, str]]:
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip().splitlines() or ["nothing"])[-1]
         raise _unusable(path, f"it ended with status {error.returncode} and said: {said}") from error
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+    except (OSError, subprocess.SubprocessError) as error:
         raise _unusable(path, str(error)) from error
+    except (ValueError, IndexError) as error:
+        raise _unusable(path, "it answers nothing that a Python would") from error
     return version, packages
 
 

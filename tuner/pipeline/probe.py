@@ -16,6 +16,7 @@ from tuner.pipeline.launches import launch
 from tuner.protocol import xla_flags
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Loaded, OptionValue
+from tuner.session.failures import log_text
 from tuner.store.records import ProbeRecord
 
 __all__ = ["offered_knobs", "run_probe"]
@@ -66,10 +67,13 @@ def _home(run: Run, benches: Benches) -> Bench:
     if failure.kind is FailureClass.WORKLOAD:
         raise WorkloadError(failure.message, where=str(run.workload.path), next=f"fix the workload; {log}")
     if failure.kind is FailureClass.PLATFORM:
-        raise UsageError(failure.message, where="--platform", next="tune config shows where the platform was set")
+        advice = "tune doctor says what jax finds and why; tune config shows where the platform was set"
+        raise UsageError(failure.message, where="--platform", next=advice)
     if failure.kind in (FailureClass.UNSUPPORTED, FailureClass.BAD_VALUE) and "XLA_FLAGS" in run.inherited:
         raise FlagsError(
-            failure.message, where="inherited XLA_FLAGS", next="remove or correct the flag this jaxlib does not take"
+            log_text(failure.message),
+            where="inherited XLA_FLAGS",
+            next="remove or correct the flag this jaxlib does not take",
         )
     raise TunerError(
         f"the workload fails under the default settings: {failure.message}",

@@ -27,9 +27,9 @@ from tuner.pipeline.report import run_report
 from tuner.pipeline.screen import run_screen
 from tuner.pipeline.seal import run_seal
 from tuner.pipeline.search import run_search
-from tuner.report.listener import Listener, Silent
+from tuner.report.listener import Listener, Silent, Status
 from tuner.session import SessionFactory
-from tuner.store.events import AnyEvent, Interruption, RunFinished, StageFinished
+from tuner.store.events import AnyEvent, Interruption, RunFinished, RunStarted, StageFinished
 from tuner.store.records import ConfirmRecord, ProbeRecord, ReportRecord, StageRecord
 
 __all__ = ["STAGES", "Outcome", "list_knobs", "tune"]
@@ -118,6 +118,20 @@ def _outcome(run: Run) -> Outcome:
     )
 
 
+class _Unnamed:
+    """Tells a listener everything but the name of a run that nobody will find again."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def on_event(self, event: AnyEvent) -> None:
+        if not isinstance(event, RunStarted):
+            self._listener.on_event(event)
+
+    def on_status(self, status: Status) -> None:
+        self._listener.on_status(status)
+
+
 # What `tune knobs` asks with when no workload is named: any jitted step will do.
 _ANY_STEP = """
 import jax.numpy as jnp
@@ -147,7 +161,7 @@ def list_knobs(
         alone = msgspec.structs.replace(
             options, workload=workload, store=store, fresh=True, objective="mean", max_memory=None
         )
-        with opened(alone, listener=listener or Silent(), factory=factory, clock=time.monotonic) as run:
+        with opened(alone, listener=_Unnamed(listener or Silent()), factory=factory, clock=time.monotonic) as run:
             benches = Benches(run)
             try:
                 record: ProbeRecord = run_probe(run, benches)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tuner.errors import UsageError, WorkloadError
+from tuner.store.find import similar_files
 
 __all__ = ["WorkloadFile", "inspect", "typed_knob"]
 
@@ -38,8 +39,8 @@ class WorkloadFile(msgspec.Struct, frozen=True, kw_only=True):
 def inspect(path: Path) -> WorkloadFile:
     """Raises WorkloadError if the file is missing, not a file, or not Python."""
     if not path.exists():
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(str(path.parent / n) for n in near)}?" if near else "check the path"
+        near = similar_files(path)
+        hint = f"did you mean {' or '.join(map(str, near))}?" if near else "check the path"
         raise WorkloadError("no such file", where=str(path), next=hint)
     if path.is_dir():
         raise WorkloadError("is a folder, not a Python file", where=str(path), next="name one workload file")

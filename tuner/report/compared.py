@@ -61,7 +61,15 @@ def found(entry: Against) -> str:
     if entry.gain is None:
         return f"{who}: gains can't be compared, {_lacking(entry)}"
     unlike = f", in other environments ({', '.join(entry.unlike)})" if entry.unlike else ""
-    return f"{who}: {ratio(entry.gain)} in gain over the default, {_said(entry.gain)}{unlike}"
+    return f"{who}: {ratio(entry.gain)} in gain over the default, {_judged(entry)}{unlike}"
+
+
+def _judged(entry: Against) -> str:
+    """No better or worse where a side only keeps the defaults because it could not tell."""
+    if entry.undecided:
+        told = " and ".join(f"{s.label} {s.verdict.value}" for s in entry.undecided if s.verdict)
+        return f"of what is emitted alone: {told}, which keeps the defaults"
+    return _said(entry.gain) if entry.gain else ""
 
 
 def _over_all(mean: Mean, relative: Estimate, workloads: int) -> str:
@@ -85,7 +93,7 @@ def _said(estimate: Estimate) -> str:
 
 
 def _tone(entries: Sequence[Against]) -> Tone:
-    known = [entry.gain for entry in entries if entry.gain is not None]
+    known = [entry.gain for entry in entries if entry.gain is not None and not entry.undecided]
     if any(estimate.high < 0 for estimate in known):
         return "bad"
     if len(known) < len(entries):

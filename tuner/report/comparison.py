@@ -14,7 +14,7 @@ import msgspec
 
 from tuner.errors import UsageError
 from tuner.measure.across import geometric_mean, relative, time_gain
-from tuner.measure.types import Estimate
+from tuner.measure.types import Estimate, Verdict
 from tuner.report.sides import Side
 
 __all__ = ["Against", "Comparison", "Group", "Mean", "compare", "differences", "slower"]
@@ -37,6 +37,11 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
     unlike: dict[str, tuple[str, str]]
     circumstances: dict[str, tuple[str, str]]
     step: bool
+
+    @property
+    def undecided(self) -> tuple[Side, ...]:
+        """The sides that keep the defaults because their gain could not be told, and not because there is none."""
+        return tuple(side for side in (self.base, self.other) if side.verdict in (Verdict.UNCLEAR, Verdict.UNSTABLE))
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,18 +102,19 @@ def slower(comparison: Comparison, limit: float, *, by_time: bool = False) -> li
     """Those that are slower than their base by more than `limit` (0.01: 1 %) with the whole interval.
 
     Judged by relative gains, or by absolute step times. Each comparison errs with half of what its level leaves
-    (2.5 %). Raises UsageError where there is nothing to judge by: a check that can't be made must not pass.
+    (2.5 %). Raises UsageError where there is nothing to judge by: a check that can't be made must neither pass nor
+    fail. A side that is unclear or unstable keeps the defaults without knowing what could be gained.
     """
     bound = math.log1p(limit)
     found = []
     for entry in comparison.against:
         estimate = entry.time if by_time else entry.gain
-        if estimate is None or not math.isfinite(estimate.high):
-            what = "two step times a side" if by_time else "a verdict on each side"
+        if estimate is None or not math.isfinite(estimate.high) or (entry.undecided and not by_time):
+            what = "two step times a side" if by_time else "a verdict faster or same on each side"
             raise UsageError(
                 f"can't be checked against {entry.base.label}: that takes {what}",
                 where=entry.other.label,
-                next="let the run finish, or leave it out",
+                next="run it to its end, with a larger --budget where it is unclear, or leave it out",
             )
         if estimate.high < -bound:
             found.append(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tuner.report.blocks import Block, Table
@@ -16,7 +17,7 @@ __all__ = ["varied_knob"]
 def varied_knob(sides: Sequence[Side]) -> list[Block]:
     """Chart and table of step times by the one knob, a number, in which all `sides` differ; empty if there is none.
 
-    The sides must agree in everything else that the user held, and in the environment.
+    The sides must agree in everything else that the user held, in the objective and in the environment.
     """
     name = _varied(sides)
     if not name:
@@ -57,7 +58,11 @@ def _varied(sides: Sequence[Side]) -> str:
     names = {name for side in sides for name in side.held}
     varied = [name for name in names if len({side.held.get(name) for side in sides}) > 1]
     usable = [side for side in sides if side.control_ms and side.best_ms]
-    if len(varied) != 1 or len(usable) < 2 or any(side.identity != sides[0].identity for side in sides):
+    if (
+        len(varied) != 1
+        or len(usable) < 2
+        or any((side.identity, side.per) != (sides[0].identity, sides[0].per) for side in sides)
+    ):
         return ""
     values = [side.held.get(varied[0], "") for side in sides]
     return varied[0] if len(set(values)) == len(values) and all(map(_is_number, values)) else ""
@@ -65,7 +70,6 @@ def _varied(sides: Sequence[Side]) -> str:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,8 +17,8 @@ from tuner.store.records import ConfirmRecord
 __all__ = ["Next", "headline", "next_step"]
 
 _STEADIER = {
-    "card": "again with --fresh, once nobody else uses the card and it is cool; or on another card; locked clocks help",
-    "machine": "again with --fresh, once nothing else runs here; or on another machine; a CPU quota must not bind",
+    "card": "measures anew, once nobody else uses the card and it is cool; or on another card; locked clocks help",
+    "machine": "measures anew, once nothing else runs here; or on another machine; a CPU quota must not bind",
 }
 
 
@@ -102,7 +102,13 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
             return Next(command=f". {shlex.quote(files['shell'])}", purpose="in the shell that starts your program")
         return Next(command=again, purpose="builds the files that are missing")
     if view.confirm.verdict is Verdict.UNSTABLE:
-        return Next(command=again, purpose=_STEADIER[machine(view)])
+        return Next(command=shlex.join(_afresh(view.command)), purpose=_STEADIER[machine(view)])
     if view.confirm.verdict is Verdict.UNCLEAR:
         return Next(command="", purpose="more rounds resolve smaller gains: run again with a larger --budget")
     return Next(command="", purpose="nothing: the defaults are as fast as anything tried")
+
+
+def _afresh(command: Sequence[str]) -> list[str]:
+    """`command` with ``--fresh``, before the workload's own arguments: as it stands it would show this result again."""
+    end = command.index("--") if "--" in command else len(command)
+    return [*command[:end], "--fresh", *command[end:]] if command else []

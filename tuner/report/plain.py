@@ -34,7 +34,7 @@ def _block(page: Page, block: Block) -> None:
             rows = [block.head, *(tuple(map(_text, row)) for row in block.rows)]
             page.rows(rows, align=block.align, styles=("bold",))
         case Fold():
-            page.line(f"{block.summary}:", indent=2, style="dim")
+            page.prose(f"{block.summary}:", indent=2, style="dim")
             for inner in block.blocks:
                 _block(page, inner)
         case _:

@@ -1,4 +1,4 @@
-"""The report's files in a run's folder, and a report wherever one is wanted."""
+"""The report's files in a run's folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.store.disk import disk_error
 from tuner.store.events import AnyEvent
 from tuner.store.folder import RunFolder
 
-__all__ = ["run_files", "write_reports", "write_text"]
+__all__ = ["run_files", "write_reports"]
 
 
 def run_files(folder: RunFolder) -> dict[str, str]:
@@ -33,12 +33,12 @@ def run_files(folder: RunFolder) -> dict[str, str]:
 def write_reports(events: Sequence[AnyEvent], folder: RunFolder) -> tuple[Path, Path]:
     """Write ``report.html`` and ``report.md`` into the run's folder. Raises StoreError if the disk refuses."""
     paper = run_paper(events, files=run_files(folder), beside=folder.path)
-    write_text(folder.report_html, render_html(paper))
-    write_text(folder.report_markdown, render_markdown(paper))
+    _write(folder.report_html, render_html(paper))
+    _write(folder.report_markdown, render_markdown(paper))
     return folder.report_html, folder.report_markdown
 
 
-def write_text(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     """A file in UTF-8. Raises StoreError if the disk refuses."""
     try:
         path.write_text(text, encoding="utf-8")

@@ -22,6 +22,7 @@ _SEARCH_BYTES = 4 << 20
 
 # A line of LOG(FATAL): "F1127 23:43:41.430175 …", or the older "2025-11-27 23:43:41.430175: F …".
 _FATAL_LOG = re.compile(r"(?:F\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F )")
+_LOG_PREFIX = re.compile(r"^[IWEF]\d{4} [\d:.]+ +\d+ [^\]]*\] ")
 # Says why a flag's value was refused; the fatal line after it says only that parsing failed.
 _BAD_FLAG_VALUE = re.compile(r".*Couldn't interpret value .* for flag ")
 # Last words of a process that are no log line of XLA's.
@@ -78,6 +79,11 @@ def read_log(log: Path, *, start: int = 0, since: int = 0) -> LogExcerpt:
         tail=tuple(line[:_LINE_CHARS] for line in last),
         fatal=_fatal_line([*_lines(begin), *_lines(end)]),
     )
+
+
+def log_text(line: str) -> str:
+    """What a line of XLA's log says, without severity, time, thread and place in its source."""
+    return _LOG_PREFIX.sub("", line.strip())
 
 
 def death(ended: Exit, excerpt: LogExcerpt, *, phase: str, greeted: bool, command: str = "") -> Failure:

@@ -17,7 +17,6 @@ from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import (
     Arm,
     Block,
-    CacheModule,
     CeilingsReply,
     Compiled,
     CompileReply,
@@ -32,6 +31,7 @@ from tuner.protocol.messages import (
     Variant,
 )
 from tuner.session.base import Launch
+from tuner.session.fake_cache import FakeCache
 from tuner.session.fake_machine import FakeMachine, Fault
 from tuner.session.fake_trace import FAKE_HLO, fake_trace
 from tuner.session.lifecycle import Lifecycle
@@ -64,34 +64,6 @@ class _Candidate(msgspec.Struct, frozen=True):
     code: str
     bias: float
     own: OwnNoise
-
-
-class _Cache:
-    """JAX's persistent compilation cache, as a process with these variables has it: what one compile drew is found by
-    the next process that reads the same folder."""
-
-    def __init__(self, env: Mapping[str, str | None]) -> None:
-        named = env.get("JAX_COMPILATION_CACHE_DIR")
-        on = named and env.get("JAX_ENABLE_COMPILATION_CACHE") != "false"
-        self.folder = Path(named) if named and on else None
-        self.modules: list[CacheModule] = []
-        self._writes = float(env.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS") or 1.0) <= 1.0
-        self.requests = self.hits = 0
-
-    def kept(self, code: str, drawn: float) -> float:
-        """The draw that the folder has for `code`; else `drawn`, which is kept."""
-        if self.folder is None:
-            return drawn
-        self.requests += 1
-        entry = self.folder / code
-        self.modules.append(CacheModule(module="jit_step", key=f"jit_step-{code}", hit=entry.exists()))
-        if entry.exists():
-            self.hits += 1
-            return float(entry.read_text())
-        if self._writes:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            entry.write_text(repr(drawn))
-        return drawn
 
 
 class FakeSession:
@@ -156,7 +128,7 @@ class FakeSession:
         self._life.require()
         if function:
             return self._other(function).compile(variants, threads=threads)
-        cache = _Cache(self._launch.env)
+        cache = FakeCache(self._launch.env)
         if cache.folder is None:
             self._machine.advance(self._machine.compile_s * math.ceil(len(variants) / threads))
         results = tuple(self._compile(v, cache) for v in variants)
@@ -309,7 +281,7 @@ class FakeSession:
             return Failure(kind=FailureClass.BAD_VALUE, phase="load", message=message, exit_code=1)
         return None
 
-    def _compile(self, variant: Variant, cache: _Cache | None = None) -> Compiled | Failure:
+    def _compile(self, variant: Variant, cache: FakeCache | None = None) -> Compiled | Failure:
         machine = self._machine
         self._candidates.pop(variant.id, None)
         for name, value in variant.compiler_options.items():

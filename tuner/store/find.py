@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from tuner.errors import UsageError
 from tuner.store.folder import RunFolder, locate_store
 
-__all__ = ["find_run", "runs_at"]
+__all__ = ["find_run", "runs_at", "similar_files"]
 
 _SHOWN = 3
 
@@ -40,3 +41,11 @@ def find_run(runs: Sequence[RunFolder], name: str, *, where: str) -> RunFolder:
         where=where,
         next=f"the newest ones are {', '.join(run.id for run in runs[-_SHOWN:])}" if runs else "tune WORKLOAD",
     )
+
+
+def similar_files(path: Path) -> list[Path]:
+    """Python files beside a file that isn't there, of nearly its name; the nearest first, two at most."""
+    from difflib import get_close_matches
+
+    there = {file.stem: file for file in path.parent.glob("*.py")}  # the ending, which all have, makes nothing similar
+    return [there[stem] for stem in get_close_matches(path.stem, there, n=2)]

@@ -71,7 +71,13 @@ class _Script:
             raise _nothing(path, "it doesn't even import jax")
         if self._watch.taken:
             threading.Event().wait()  # the loop runs in another thread of the script and ends the process
-        self._take(self._watch.hottest_kept(path.name))
+        try:
+            hottest = self._watch.hottest_kept(path.name)
+        except Refused:
+            if callable(getattr(sys.modules["__main__"], "build", None)):
+                raise _nothing(path, "its build() comes from another place; write a def build in this file") from None
+            raise
+        self._take(hottest)
 
     def _jax_imported(self, module: types.ModuleType, seconds: float) -> None:
         from tuner.worker.open import prepare

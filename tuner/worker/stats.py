@@ -135,7 +135,9 @@ def _sums(xp: Any, scale: float, reference: Any, candidate: Any, *starts: Any) -
     if starts:
         s, t = (start.astype(xp.float64) for start in starts)
         still, rested = xp.all(c == t), xp.all(r == s)
-        finite = finite & xp.isfinite(s) & xp.isfinite(t)
+        # What began as NaN or infinity has not moved by a number: its whole value counts.
+        begun = xp.isfinite(s) & xp.isfinite(t)
+        s, t = xp.where(begun, s, 0.0), xp.where(begun, t, 0.0)
         moved = xp.where(finite, r / scale - s / scale, 0.0)
         d = xp.where(finite, (c / scale - t / scale) - moved, 0.0)
     else:

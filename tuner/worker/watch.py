@@ -127,7 +127,8 @@ class Watch:
     def _why(self) -> str:
         if self._lowered:
             return " that it calls: functions compiled ahead of time can't be tuned, call the jitted function itself"
-        return f" that it calls, though it jits {self._made} functions" if self._made else ""
+        made = f"{self._made} function{'' if self._made == 1 else 's'}"
+        return f" that it calls, though it jits {made}" if self._made else ""
 
     def _record(self, jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Record | None:
         """The record of this call's signature; None for a call that can't be tuned."""

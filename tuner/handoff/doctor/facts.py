@@ -144,7 +144,8 @@ def _folders(env: Mapping[str, str], store: str, checkup: Checkup) -> list[tuple
 
 def _folder(purpose: str, path: Path) -> FolderFact:
     place = path.absolute()
-    while not place.exists() and place != place.parent:
+    # os.path takes what may not be looked into for missing, where pathlib raises.
+    while not os.path.exists(place) and place != place.parent:
         place = place.parent
     trouble = ""
     if not place.is_dir():

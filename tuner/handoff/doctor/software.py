@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from tuner.handoff.doctor.facts import Facts
 from tuner.handoff.doctor.finding import Finding, fail, ok, warn
+from tuner.session.failures import log_text
 
 __all__ = ["found_devices", "profiler", "versions"]
 
-_LOG_PREFIX = re.compile(r"^[IWEF]\d{4} [\d:.]+ +\d+ [^\]]*\] ")  # severity, date, time, thread, place
 _PLUGIN = re.compile(r"jax-(?P<kind>cuda|rocm)(?P<major>\d+)-(plugin|pjrt)")
 
 
@@ -107,7 +107,7 @@ def profiler(facts: Facts) -> Iterator[Finding]:
 def _why(facts: Facts) -> str:
     """The last thing it said, else how it ended."""
     report = facts.checkup
-    said = _LOG_PREFIX.sub("", report.log[-1].strip()) if report.log else ""
+    said = log_text(report.log[-1]) if report.log else ""
     return f"{said} ({report.ended})" if said and report.ended else said or report.ended or "it says nothing"
 
 

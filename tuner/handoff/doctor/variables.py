@@ -10,6 +10,7 @@ from tuner.handoff.doctor.facts import Facts
 from tuner.handoff.doctor.finding import Finding, fail, ok, warn
 from tuner.handoff.doctor.names import BELOW, CONFUSED, FAMILIES, NCCL
 from tuner.knobs.inherited import PIN_PREFIXES, check, pins
+from tuner.session.failures import log_text
 
 __all__ = ["flags", "inherited_pins", "look_alikes"]
 
@@ -55,7 +56,7 @@ def flags(facts: Facts) -> Iterator[Finding]:
         return
     refused = [line for line in facts.checkup.log if _XLA_FLAGS in line]
     if refused and not facts.checkup.platform:
-        said = refused[-1].rpartition("] ")[2]
+        said = log_text(refused[-1])
         yield fail(
             _XLA_FLAGS, f"this jaxlib ends the process: {said}", "take the flag out; names come and go with versions"
         )
