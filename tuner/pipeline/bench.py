@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, split, variant
 from tuner.machine import disturbed, readings
-from tuner.measure import BlockForm, Estimate, difference, estimate, log_ratios, schedule
+from tuner.measure import BlockForm, Estimate, difference, estimate, log_ratios, schedule, stragglers
 from tuner.pipeline.context import Run
 from tuner.pipeline.demands import over_memory, without_work
 from tuner.pipeline.gate import gated
@@ -203,6 +203,15 @@ class Bench:
             raise SessionEnded(entry)
         return entry
 
+    def name_stragglers(self) -> None:
+        """Tell which ranks of a gang were slower than the others, by the control's blocks so far."""
+        timed = [e for e in self.run.events if isinstance(e, RoundTimed) and e.session == self.name]
+        slow = stragglers(b for event in timed for b in event.blocks if b.id == CONTROL)
+        for rank, ratio in slow.items():
+            self.run.notice(
+                f"rank {rank} of session {self.name} is a straggler: its steps take {ratio:.2f} times as long"
+            )
+
     def release(self, configs: Sequence[Config]) -> None:
         """Free what was compiled for `configs`; the control stays."""
         handles = [c.key for c in configs if c != self.config]
@@ -274,6 +283,7 @@ class Benches:
             if not (ended and disturbed(began, ended, self.run.calm)):
                 break
         self.run.emit(OffsetMeasured(session=other.name, config=other.config, estimate=offset))
+        other.name_stragglers()
         return offset
 
     def _alternate(self, home: Bench, other: Bench) -> Estimate:
