@@ -11,8 +11,15 @@ from synthetic_run import MATH, PASSES, SCENARIOS, all_failed, failing, faster, 
 
 from tuner.errors import UsageError
 from tuner.protocol.failure import FailureClass
-from tuner.protocol.messages import LeafStats, NumericsReply
-from tuner.report.trial import failed_document, render_failed, render_trial, trial_document, trial_view
+from tuner.protocol.messages import Compiled, LeafStats, NumericsReply
+from tuner.report.trial import (
+    _collectives,
+    failed_document,
+    render_failed,
+    render_trial,
+    trial_document,
+    trial_view,
+)
 from tuner.store.events import AnyEvent, NumericsCompared, SessionClosed, TrialFinished
 
 TIMED, SHARED, WRONG, FATAL = 2, 3, 5, 6
@@ -189,3 +196,21 @@ def test_sessions_that_ended_by_themselves_are_among_what_failed() -> None:
     assert "no answer in 60 s" in text
     (session,) = failed_document([lost])["sessions"]
     assert (session["session"], session["failure"]["kind"]) == ("e7", "timeout")
+
+
+def test_collectives_are_held_against_the_defaults() -> None:
+    """A setting that asks for other collectives may have changed nothing."""
+
+    def made(schedule: str, **kinds: int) -> Compiled:
+        counts = {name.replace("_", "-"): n for name, n in kinds.items()}
+        return Compiled(
+            id="a", program="p", code="c", code_covers="hlo", lower_s=0.1, compile_s=0.1, peak_bytes=None,
+            collectives=counts, schedule=schedule,
+        )  # fmt: skip
+
+    default = made("s", all_reduce=4)
+    assert _collectives(made("s", all_reduce=4), default) == "4 all-reduce; the default's, in the default's order"
+    assert _collectives(made("t", all_reduce=4), default).endswith("as many as the default's, in another order or form")
+    assert _collectives(made("u", all_reduce=1), default) == "1 all-reduce; the default's are 4 all-reduce"
+    assert _collectives(made("", all_reduce=1), default) == "1 all-reduce"
+    assert _collectives(made("u", all_reduce=1), None) == "1 all-reduce"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -19,6 +20,7 @@ from tuner.protocol.messages import Arm, Block, Compiled, Loaded, NumericsReply,
 from tuner.session.base import Launch
 from tuner.session.deadlines import Deadlines
 from tuner.session.gang import GangSession
+from tuner.session.local import LocalSession
 
 Stub = Callable[..., Path]
 
@@ -328,8 +330,20 @@ def test_a_real_rank_that_stops_is_named_when_time_is_up(real: Callable[..., Gan
 
 @pytest.mark.jax
 @pytest.mark.slow
-def test_four_ranks_agree_and_one_whose_build_raises_is_named(real: Callable[..., GangSession]) -> None:
+def test_four_ranks_agree_and_one_whose_build_raises_is_named(real: Callable[..., GangSession], tmp_path: Path) -> None:
     session = real(processes=4)
+    alone = LocalSession(
+        msgspec.structs.replace(session.launch, name="alone", log=tmp_path / "alone.log", processes=1),
+        environ={n: v for n, v in os.environ.items() if not n.startswith(("XLA_", "JAX_"))},
+        deadlines=Deadlines(),
+    )
+    reference = tmp_path / "reference.npz"
+    try:
+        assert alone.start().process_count == 1
+        alone.compile([Variant(id="control")])
+        assert isinstance(alone.numerics("control", steps=3, reference=reference, save=True), NumericsReply)
+    finally:
+        alone.close()
     loaded = session.start()
     assert isinstance(loaded, Loaded)
     assert (loaded.process_count, loaded.device_count) == (4, 4)
@@ -337,6 +351,11 @@ def test_four_ranks_agree_and_one_whose_build_raises_is_named(real: Callable[...
     (block,) = session.round([Arm(id="control", steps=2)])
     assert isinstance(block, Block)
     assert len(block.ranks_s) == 4
+    # Each rank holds its part against what one process made of the whole: that is how another layout is gated.
+    compared = session.numerics("control", steps=3, reference=reference)
+    assert isinstance(compared, NumericsReply)
+    assert compared.check is True
+    assert all(leaf.l2 < 1e-5 and leaf.masks_equal for leaf in compared.leaves)
     session.close()
     broken = real(before="if jax.process_index() == 3: raise RuntimeError('no data here')", processes=4)
     failure = ended_by(broken, broken.start)

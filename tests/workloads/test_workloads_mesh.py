@@ -76,14 +76,14 @@ near(out[0], alone[0], 2e-2)
 """,
     "vit_mesh": """
 shapes = {}
-for model in (1, 2, 4):
+alone = run(build("vit_mesh", there[:1], batch=8))
+for model in (1, 4):
     made = build("vit_mesh", there, model=model)
     assert kinds(made) <= {"all-reduce", "all-gather", "reduce-scatter", "collective-permute"}
     assert kinds(made)
     shapes[model] = made["args"][0]["layers"]["up"].addressable_shards[0].data.shape[-1]
-    out = run(made)
-    near(out[2], run(build("vit_mesh", there[:1], batch=8))[2], 3e-2)
-assert shapes == {1: 128, 2: 64, 4: 32}
+    near(run(made)[2], alone[2], 3e-2)
+assert shapes == {1: 128, 4: 32}
 try:
     build("vit_mesh", there, model=3)
 except ValueError:

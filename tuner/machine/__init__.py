@@ -9,6 +9,7 @@ from tuner.machine.host import Host, network_filesystem, read_host
 from tuner.machine.inherited import inherited, relevant
 from tuner.machine.interpreter import Interpreter, read_interpreter
 from tuner.machine.lock import DeviceLock, device_names
+from tuner.machine.nccl import NcclRun, read_nccl, requested_and_ran
 
 __all__ = [
     "Conditions",
@@ -20,6 +21,7 @@ __all__ = [
     "FakeDevices",
     "Host",
     "Interpreter",
+    "NcclRun",
     "Sampler",
     "calm",
     "device_names",
@@ -31,6 +33,8 @@ __all__ = [
     "open_devices",
     "read_host",
     "read_interpreter",
+    "read_nccl",
     "readings",
     "relevant",
+    "requested_and_ran",
 ]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tuner.measure.numerics import COARSE_NUDGE, epsilon, judge, second_chance, tolerances
     from tuner.measure.objective import OBJECTIVES, BlockForm, Objective
     from tuner.measure.racing import RaceState, race
+    from tuner.measure.ranks import stragglers
     from tuner.measure.ratios import log_ratios, schedule
     from tuner.measure.stability import Instability, instability, upheld
     from tuner.measure.ties import tie_break
@@ -86,6 +87,7 @@ __all__ = [
     "steady_after",
     "steps_per_block",
     "steps_to_tell",
+    "stragglers",
     "tie_break",
     "tolerances",
     "turns_within",
@@ -141,6 +143,7 @@ _HOMES = {
     "steady_after": "noise",
     "steps_per_block": "noise",
     "steps_to_tell": "blocks",
+    "stragglers": "ranks",
     "tie_break": "ties",
     "tolerances": "numerics",
     "turns_within": "levels",

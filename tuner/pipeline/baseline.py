@@ -70,6 +70,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     benign = _benign(run, bench)
     limits = _null_set(run, bench, numerics_steps, benign)
     noise, control_s = _noise(run, bench, form)
+    bench.name_stragglers()
     process_sd, known_pairs = _process_spread(run, bench, noise)
     plan, pair_s, reserve_s, skipped = _plan(run, bench, form.all_steps * step_s, noise, process_sd)
     run.notice(

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, split, variant
-from tuner.machine import disturbed, readings
-from tuner.measure import BlockForm, Estimate, difference, estimate, log_ratios, schedule
+from tuner.machine import disturbed, read_nccl, readings, requested_and_ran
+from tuner.measure import BlockForm, Estimate, difference, estimate, log_ratios, schedule, stragglers
 from tuner.pipeline.context import Run
 from tuner.pipeline.demands import over_memory, without_work
 from tuner.pipeline.gate import gated
@@ -34,6 +34,7 @@ _OFFSET_ROUNDS = 12
 _OFFSET_WARM_UP = 2
 # A disturbed round is timed again at most so often before it is kept with its mark.
 _REDO = 1
+_LOG_CHARS = 1 << 22
 
 
 class Bench:
@@ -96,7 +97,17 @@ class Bench:
         self._closed = True
         ended = self.session.ended
         self.session.close()
+        for text in requested_and_ran({**self.run.inherited, **self.config.as_dict()}, read_nccl(self._log())):
+            self.run.notice(f"{self.config}: {text}")
         self.run.emit(SessionClosed(session=self.name, failure=ended))
+
+    def _log(self) -> list[str]:
+        """The beginning of what the session printed: libraries say there what they chose."""
+        try:
+            with self.launch.log.open(errors="replace") as file:
+                return file.read(_LOG_CHARS).splitlines()
+        except OSError:
+            return []
 
     def handle(self, config: Config) -> str:
         """The handle under which `config` is compiled here."""
@@ -203,6 +214,15 @@ class Bench:
             raise SessionEnded(entry)
         return entry
 
+    def name_stragglers(self) -> None:
+        """Tell which ranks of a gang were slower than the others, by the control's blocks so far."""
+        timed = [e for e in self.run.events if isinstance(e, RoundTimed) and e.session == self.name]
+        slow = stragglers(b for event in timed for b in event.blocks if b.id == CONTROL)
+        for rank, ratio in slow.items():
+            self.run.notice(
+                f"rank {rank} of session {self.name} is a straggler: its steps take {ratio:.2f} times as long"
+            )
+
     def release(self, configs: Sequence[Config]) -> None:
         """Free what was compiled for `configs`; the control stays."""
         handles = [c.key for c in configs if c != self.config]
@@ -274,6 +294,7 @@ class Benches:
             if not (ended and disturbed(began, ended, self.run.calm)):
                 break
         self.run.emit(OffsetMeasured(session=other.name, config=other.config, estimate=offset))
+        other.name_stragglers()
         return offset
 
     def _alternate(self, home: Bench, other: Bench) -> Estimate:

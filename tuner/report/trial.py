@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from tuner.errors import UsageError
+from tuner.knobs import DEFAULT
 from tuner.measure.objective import Objective
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import LeafStats
+from tuner.protocol.messages import Compiled, LeafStats
 from tuner.report.document import interval_json, plain, speedup_json
 from tuner.report.layout import Page
 from tuner.report.noise import levels
@@ -43,6 +44,7 @@ class TrialView(msgspec.Struct, frozen=True, kw_only=True):
     numerics: NumericsCompared | None
     worst: WorstLeaf | None
     noise: dict[str, float | None] = {}
+    default: CandidateCompiled | None = None
 
 
 def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
@@ -53,8 +55,10 @@ def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
         known = [trial.number for trial in view.trials]
         there = f"its trials are {min(known)} to {max(known)}" if known else "it has no trials yet"
         raise UsageError(f"this run has no trial {number}: {there}", where=view.run)
-    compiled = numerics = None
+    compiled = numerics = default = None
     for event in events:
+        if default is None and isinstance(event, CandidateCompiled) and event.config == DEFAULT:
+            default = event
         match event:
             case CandidateCompiled(session=trial.session, config=trial.config):
                 compiled = event
@@ -70,6 +74,7 @@ def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
         numerics=numerics,
         worst=worst,
         noise=levels(view),
+        default=default,
     )
 
 
@@ -140,10 +145,29 @@ def _facts(found: TrialView) -> list[tuple[str, str]]:
         peak = f", peak memory {bytes_text(made.peak_bytes)}" if made.peak_bytes is not None else ""
         rows.append(("compile", f"{duration(made.compile_s)} after {duration(made.lower_s)} of lowering{peak}"))
         if made.collectives:
-            rows.append(("collectives", ", ".join(f"{n} {name}" for name, n in sorted(made.collectives.items()))))
+            rows.append(("collectives", _collectives(made, found.default.compiled if found.default else None)))
+        if made.ranks_differ:
+            ranks = ", ".join(map(str, made.ranks_differ))
+            rows.append(("ranks", f"other code than rank 0's, with the same collectives, on {ranks}: autotuning"))
     if found.numerics:
         rows.append(("numerics", _numerics(found.numerics, found.worst)))
     return rows
+
+
+def _collectives(made: Compiled, default: Compiled | None) -> str:
+    """What was made of the communication, and whether the settings changed it: not all that is asked for is done."""
+    text = _counted(made)
+    if default is None or not made.schedule or not default.schedule:
+        return text
+    if made.schedule == default.schedule:
+        return f"{text}; the default's, in the default's order"
+    if made.collectives == default.collectives:
+        return f"{text}, as many as the default's, in another order or form"
+    return f"{text}; the default's are {_counted(default)}"
+
+
+def _counted(made: Compiled) -> str:
+    return ", ".join(f"{n} {name}" for name, n in sorted(made.collectives.items())) or "none"
 
 
 def _numerics(compared: NumericsCompared, worst: WorstLeaf | None) -> str:

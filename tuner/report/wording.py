@@ -160,10 +160,11 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def ended(failure: Failure) -> str:
-    """How the process ended, for instance ``SIGSEGV, rank 1``; "" if it lived on."""
+    """How the process ended, for instance ``SIGSEGV, rank 1, step 7``; "" if it lived on."""
     code = f"exit code {failure.exit_code}" if failure.exit_code is not None else ""
-    rank = f"rank {failure.rank}" if failure.rank else ""
-    return ", ".join(filter(None, (failure.signal, code, rank)))
+    rank = f"rank {failure.rank}" if failure.rank or failure.steps is not None else ""
+    step = "" if failure.steps is None else f"step {failure.steps}"
+    return ", ".join(filter(None, (failure.signal, code, rank, step)))
 
 
 def reason(failure: Failure) -> str:

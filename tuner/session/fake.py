@@ -79,8 +79,7 @@ class FakeSession:
         self._candidates: dict[str, _Candidate] = {}
         self._flags, self._variables = environment_settings(launch.env)
         self._program = {name: canonical_text(value) for name, value in launch.knobs.items()}
-        if launch.processes > 1:
-            self._program[LAYOUT] = PER_DEVICE
+        self._layout = {LAYOUT: PER_DEVICE} if launch.processes > 1 else {}
         self._others: dict[str, FakeSession] = {}
         self._made_s = machine.now()
         self.alive = False
@@ -265,6 +264,7 @@ class FakeSession:
         return {
             **{n: v for n, v in inherited.items() if n not in machine.environment_ignored},
             **self._program,
+            **self._layout,
             **{n: v for n, v in chosen.items() if n not in machine.option_ignored},
         }
 
@@ -311,6 +311,7 @@ class FakeSession:
             lower_s=0.05 * machine.compile_s,
             compile_s=machine.compile_s,
             peak_bytes=machine.peak_bytes(settings),
+            collectives=machine.collectives,
         )
 
     def _seconds(self, candidate: _Candidate, *, step: str = "") -> float:

@@ -65,6 +65,7 @@ class FakeMachine:
     `step_effects` (by step) act on one alone. `tails`: settings → log ratio of the slowest tenth of the steps to the
     others. `works`: settings → units of work that a step does, of which the last that is set counts.
     `peaks`: settings → bytes added to the step's peak memory of 1 MiB; `device_memory_bytes`: the device's.
+    `collectives`: how many of each kind every program has.
 
     `noise`: what varies; sessions alive together share the machine's part of it in time. `hang_s`: how long a hang
     lasts until it is cut. `starts_beside`: how many processes made at one moment start at the same time.
@@ -99,6 +100,7 @@ class FakeMachine:
         hang_s: float = 120.0,
         platform: str = "cpu",
         device_count: int = 1,
+        collectives: Mapping[str, int] | None = None,
         max_sessions: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -116,6 +118,7 @@ class FakeMachine:
         self.hang_s = hang_s
         self.platform = platform
         self.device_count = device_count
+        self.collectives = dict(collectives or {})
         self.max_sessions = max_sessions
         self.seed = seed
         self.weights = dict(weights or {})
