@@ -14,8 +14,8 @@ import pytest
 from command_line import Tune
 from handoff_samples import DEFAULT, FASTER, FLAGS, keep_run, seal
 
-from tuner.handoff.fit import visible
 from tuner.machine import Environment
+from tuner.machine.here import visible
 from tuner.store import RunFolder
 from tuner.store.index import Index
 

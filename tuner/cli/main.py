@@ -23,6 +23,7 @@ _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 
 
 _COMMANDS = {
+    "best": "Show the best settings that are known for WORKLOAD here.",
     "compare": "Put runs, bundles and documents side by side.",
     "config": "Show every setting, its value and where it came from.",
     "doctor": "Check software, devices, machine and environment.",
