@@ -33,6 +33,7 @@ _COMMANDS = {
     "report": "Write a run's report again, as HTML and Markdown.",
     "run": "Tune WORKLOAD and prove the gain.",
     "show": "Show one TRIAL of a run by its number, or all that failed.",
+    "verify": "Check that a bundle still holds here, and exit 3 if not.",
     "store": "List, mend, merge and clear what runs have left.",
 }
 """What each command does. It is called `command` in the module of its own name, which is imported when it is asked for:
