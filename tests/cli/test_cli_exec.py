@@ -15,8 +15,8 @@ from command_line import Tune
 from handoff_samples import DEFAULT, FASTER, FLAGS, keep_run, seal
 from processor_time import least_seconds, quick_environ
 
-from tuner.handoff.fit import visible
 from tuner.machine import Environment
+from tuner.machine.here import visible
 from tuner.store import RunFolder
 from tuner.store.index import Index
 

@@ -13,7 +13,7 @@ from tuner.machine import Environment
 from tuner.measure.types import Estimate, Verdict
 from tuner.store import EventLog, RunFolder, workload_digest
 from tuner.store.events import RunStarted, StageFinished
-from tuner.store.records import ConfirmRecord, Finalist, ProbeRecord, SealRecord
+from tuner.store.records import BaselineRecord, ConfirmRecord, Finalist, ProbeRecord, SealRecord
 
 FLAGS = "--xla_cpu_experimental_ynn_fusion_type= --xla_cpu_max_isa=AVX2"
 
@@ -94,7 +94,26 @@ def seal(
     probe = ProbeRecord(
         environment=made.environment, offered=(), live=(), knobs=(), left=(), option_types={}, notices=()
     )
+    baseline = BaselineRecord(
+        program=made.program,
+        control_ms=20.0,
+        steps_per_block=1,
+        steps_discarded=1,
+        noise=0.01,
+        drift=0.0,
+        resolution=0.01,
+        start_s=1.0,
+        compile_s=1.0,
+        peak_bytes=None,
+        tolerances=(),
+        numerics_steps=1,
+        carried=(),
+        pair_s=1.0,
+        reserve_s=1.0,
+        skipped=(),
+    )
+    stages = (("probe", probe), ("baseline", baseline), ("confirm", confirm), ("seal", sealed))
     with EventLog(run.events) as log:
-        for stage, record in (("probe", probe), ("confirm", confirm), ("seal", sealed)):
+        for stage, record in stages:
             log.append(StageFinished(stage=stage, seconds=1.0, record=record))
     return bundle

@@ -57,10 +57,20 @@ class ExecCommand(click.Command):
 @click.argument("target", metavar="WORKLOAD|RUN|BUNDLE")
 @click.option("--require-gain", is_flag=True, help="Exit 4 unless there is a proven gain that fits here.")
 @click.option("--default-if-changed", is_flag=True, help="Take the default if the workload's file has changed since.")
+@click.option("--previous", is_flag=True, help="The workload's bundle before the newest, to go back.")
+@click.option("--number", type=click.IntRange(min=1), metavar="N", help="The workload's bundle with this number.")
 @click.option("--anyway", is_flag=True, help="Use settings that were measured on another machine or jax.")
 @setting_options("store")
 @click.pass_context
-def command(ctx: click.Context, target: str, require_gain: bool, default_if_changed: bool, anyway: bool) -> int:
+def command(
+    ctx: click.Context,
+    target: str,
+    require_gain: bool,
+    default_if_changed: bool,
+    previous: bool,
+    number: int | None,
+    anyway: bool,
+) -> int:
     """Become COMMAND, under the best settings that are known.
 
     Without a result that fits, COMMAND runs in the environment as it is. Its signals and its exit status are its own;
@@ -71,10 +81,12 @@ def command(ctx: click.Context, target: str, require_gain: bool, default_if_chan
     if not command:
         raise UsageError("there is no command after --", next="tune exec WORKLOAD -- python train.py")
 
-    from tuner.handoff.fit import visible
     from tuner.handoff.target import resolve
+    from tuner.machine.here import visible
 
-    found = resolve(target, store=settings["store"].value, seen=visible(command[0]))
+    if previous and number is not None:
+        raise UsageError("--previous and --number exclude each other", next="give one of them")
+    found = resolve(target, store=settings["store"].value, seen=visible(command[0]), number=number, previous=previous)
     bundle, said = _chosen(found, anyway=anyway, default_if_changed=default_if_changed)
     environ = dict(os.environ)
     if bundle is not None:

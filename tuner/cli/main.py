@@ -23,6 +23,7 @@ _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 
 
 _COMMANDS = {
+    "best": "Show the best settings that are known for WORKLOAD here.",
     "compare": "Put runs, bundles and documents side by side.",
     "config": "Show every setting, its value and where it came from.",
     "doctor": "Check software, devices, machine and environment.",
@@ -33,6 +34,8 @@ _COMMANDS = {
     "report": "Write a run's report again, as HTML and Markdown.",
     "run": "Tune WORKLOAD and prove the gain.",
     "show": "Show one TRIAL of a run by its number, or all that failed.",
+    "verify": "Check that a bundle still holds here, and exit 3 if not.",
+    "store": "List, mend, merge and clear what runs have left.",
 }
 """What each command does. It is called `command` in the module of its own name, which is imported when it is asked for:
 the help of all must not wait for the imports of each."""

@@ -46,8 +46,8 @@ def resolve(
 ) -> Target:
     """What is meant by `name`: the path of a bundle, of a run's folder or of a workload, or a run's id in `store`.
 
-    `seen`: what is known of the place (`fit.visible`). Of a workload's bundles the newest that fits the place counts,
-    or the one with this `number`, or the one `previous` to the newest; one that doesn't fit, or was made for another
+    `seen`: what is known of the place (`visible`). Of a workload's bundles the newest that fits the place counts, or
+    the one with this `number`, or the one `previous` to the newest; one that doesn't fit, or was made for another
     text of the file, comes only if there is no other. `cached`: read the sealed cache too. Raises UsageError if nothing
     or several things are meant, TunerError for a bundle that was changed.
     """

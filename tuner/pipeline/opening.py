@@ -33,8 +33,12 @@ from tuner.store.events import RunStarted
 from tuner.store.held import held_text
 from tuner.store.index import Index
 from tuner.store.study import StudyMirror
+from tuner.store.upkeep import restore_studies
 
 __all__ = ["opened"]
+
+# Seconds for making the studies of earlier runs anew, if the database was damaged, before anything is measured.
+_STUDIES_S = 10.0
 
 
 @contextmanager
@@ -81,6 +85,7 @@ def opened(
         index = Index(store.url, runs=store.runs)
         stack.callback(index.close)
         index.open()
+        lost = restore_studies(store, store.run_folders(), limit_s=_STUDIES_S) if index.renewed else []
         study = StudyMirror(store.url)
         stack.callback(study.close)
         run = Run(
@@ -117,7 +122,7 @@ def opened(
             for event in log.events:
                 run.remember(event)
             run.resume()
-        for text in (*store.notices, *log.notices):
+        for text in (*store.notices, *log.notices, *lost):
             run.notice(text)
         yield run
 

@@ -105,6 +105,18 @@ class Index:
             except sa.exc.SQLAlchemyError as error:
                 raise self._error(error) from error
 
+    def forget(self, folders: Iterable[RunFolder]) -> None:
+        """Drop the rows of these runs. Raises StoreError if the database can't be written."""
+        self.open()
+        for folder in folders:
+            first = read_first(folder.events)
+            if isinstance(first, RunStarted):
+                uid = uid_of(first)
+                try:
+                    retry(lambda uid=uid: self._forget(uid), limit_s=10.0)  # type: ignore[misc]
+                except sa.exc.SQLAlchemyError as error:
+                    raise self._error(error) from error
+
     def best_for(self, program: str, environment_key: str, *, objective: str = "mean") -> list[Known]:
         """Configs with a proven gain for `program` in the environment with this identity key, newest verdict first;
         only what runs with this objective found.

@@ -1,4 +1,4 @@
-"""Whether a bundle fits the place where it is to be loaded, as far as that shows without starting jax."""
+"""What kind of place this is, as far as that shows without starting jax."""
 
 from __future__ import annotations
 
@@ -18,13 +18,19 @@ _PACKAGE = re.compile(
 
 
 def visible(command: str = "", *, path: str | None = None, nvidia: Path = _NVIDIA) -> dict[str, str]:
-    """What can be read of this machine's identity in milliseconds, under the names that an `Environment` uses.
+    """What can be read of this machine in milliseconds, under the names that an `Environment` uses.
 
-    The processor and its usable cores; the kind of NVIDIA device, where there is one kind; and, if `command` (looked
-    for in `path`) is a program of a Python installation, the versions of jax and its plugins there.
+    The processor and its usable cores, kernel, memory; the kind of NVIDIA device, where there is one kind; and, if
+    `command` (looked for in `path`) is a program of a Python installation, the versions of jax and its plugins there.
     """
     host = read_host()
-    seen = {"cpu": host.cpu, "cores": f"{host.usable_cores:g}", **_packages(command, path)}
+    seen = {
+        "cpu": host.cpu,
+        "cores": f"{host.usable_cores:g}",
+        "kernel": host.kernel,
+        "memory_gib": f"{host.memory_bytes / 2**30:.0f}",
+        **_packages(command, path),
+    }
     kinds = {_model(file) for file in nvidia.glob("*/information")} - {""}
     return seen | ({"device_kind": kinds.pop()} if len(kinds) == 1 else {})
 

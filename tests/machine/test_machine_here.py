@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.handoff.fit import visible
 from tuner.machine import Environment, read_host
 from tuner.machine.environment import mismatches
+from tuner.machine.here import visible
 
 
 def interpreter(folder: Path, *distributions: str, name: str = "python") -> Path:
@@ -27,7 +27,12 @@ def card(folder: Path, name: str, model: str) -> None:
 
 def test_the_host_is_seen(tmp_path: Path) -> None:
     host = read_host()
-    assert visible(nvidia=tmp_path) == {"cpu": host.cpu, "cores": f"{host.usable_cores:g}"}
+    assert visible(nvidia=tmp_path) == {
+        "cpu": host.cpu,
+        "cores": f"{host.usable_cores:g}",
+        "kernel": host.kernel,
+        "memory_gib": f"{host.memory_bytes / 2**30:.0f}",
+    }
 
 
 def test_versions_are_those_of_the_programs_own_installation(tmp_path: Path) -> None:
