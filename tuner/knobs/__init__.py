@@ -5,7 +5,7 @@ from tuner.knobs.combinations import forbidden
 from tuner.knobs.config import DEFAULT, Config
 from tuner.knobs.inherited import check as check_flags
 from tuner.knobs.inherited import pins
-from tuner.knobs.knob import UNSET, Forbid, Knob, Preset, When
+from tuner.knobs.knob import TIERS, UNSET, Forbid, Knob, Preset, When
 from tuner.knobs.render import XLA_FLAGS, environment, fingerprint, split, variant
 from tuner.knobs.space import SearchSpace, default_spaces, load_spaces, shipped_spaces
 from tuner.knobs.status import KnobStatus
@@ -14,6 +14,7 @@ from tuner.knobs.workload import from_workload, workload_knobs
 
 __all__ = [
     "DEFAULT",
+    "TIERS",
     "UNSET",
     "XLA_FLAGS",
     "Config",
