@@ -96,9 +96,9 @@ def _codes(results: object) -> list[str]:
     return codes
 
 
-def alone(knob: Knob) -> Config:
-    """The knob's first value, with what it requires."""
-    return Config.of({knob.name: knob.values[1], **knob.requires})
+def alone(knob: Knob, place: int = 1) -> Config:
+    """The knob's value at this place, 1 is the first, with what it requires."""
+    return Config.of({knob.name: knob.values[place], **knob.requires})
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +123,13 @@ def test_option_knobs_compile_to_the_same_code_in_both_forms(codes: Codes, space
         pytest.fail(f"must be declared environment lane, the option compiles to other code than XLA_FLAGS: {liars}")
     shown = {knob.name for knob, code in zip(knobs, without, strict=True) if code != as_options}
     assert VISIBLE.intersection(crowd.names) <= shown
+
+
+@pytest.mark.parametrize("space", sorted(CROWDS))
+def test_their_last_values_do_too(codes: Codes, space: str) -> None:
+    offered = [k for k in SPACE.knobs if k.name in CROWDS[space] and k.lane == "option" and "gpu" not in k.name]
+    crowd = reduce(Config.join, (alone(knob, -1) for knob in codes.known(offered) if knob.carrier == "xla_flag"))
+    assert codes.as_options(crowd) == [codes.in_environment(environment(crowd, SPACE, {}))]
 
 
 def test_a_flag_whose_option_is_ignored_is_found_out(codes: Codes) -> None:

@@ -41,9 +41,22 @@ def test_there_are_a_dozen_knobs_for_each_platform() -> None:
 
 
 def test_every_knob_offers_unset_first_and_at_most_four_values(everything: SearchSpace) -> None:
+    """Of matrix precisions there are more: each is a program of its own."""
     for knob in everything.knobs:
         assert knob.values[0] == UNSET
-        assert 2 <= len(knob.values) <= 4, knob.name
+        assert 2 <= len(knob.values) <= 4 or knob.name == "jax_default_matmul_precision", knob.name
+
+
+def test_about_a_dozen_knobs_are_tried_first() -> None:
+    """Ten minutes on a GPU screen some 25 settings: the first tier must fit. A required knob comes no later."""
+    for platform in ("cpu", "gpu"):
+        space = load_spaces([platform])
+        first = [knob for knob in space.knobs if knob.tier == 1]
+        assert 10 <= len(first) <= 14
+        assert sum(len(knob.values) - 1 for knob in first) <= 25
+        assert len({knob.tier for knob in space.knobs}) == 3
+        for knob in space.knobs:
+            assert all(space.knob(name).tier <= knob.tier for name in knob.requires), knob.name
 
 
 def test_every_knob_says_why_where_from_and_what_group(everything: SearchSpace) -> None:

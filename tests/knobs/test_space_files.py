@@ -103,6 +103,7 @@ def test_the_digest_is_of_the_content_alone(tmp_path: Path) -> None:
         ('"xla_flag"', '"jax_config"', "my.toml:4", "is no name for carrier jax_config"),
         ('"here"\n', '"here"\naliases = ["xla_a"]\n', "my.toml:12", "names the same flag twice"),
         ('"here"\n', '"here"\nrequires = { xla_a = "true" }\n', "my.toml:12", "names the knob itself"),
+        ('"here"\n', '"here"\ntier = 4\n', "my.toml:12", "must be 1 (tried first) to 3 (tried last)"),
         ('"here"\n', '"here"\nwhen = { platfrom = "cpu" }\n', "my.toml:12", 'unknown (did you mean "platform"?)'),
         ('"here"\n', '"here"\nwhen = { platform = "tpu" }\n', "my.toml:12", '"tpu" is none of cpu, gpu'),
         ('"here"\n', '"here"\nwhen = { jax = "0.10" }\n', "my.toml:12", "'0.10' is no version clause"),

@@ -58,7 +58,7 @@ def test_the_list_is_grouped_and_says_why() -> None:
         assert flat.startswith("6 knobs: 4 apply here, 2 inapplicable")
         assert "gpu 0 of 2 apply inapplicable xla_gpu_ftz reason needs platform gpu, this is cpu" in flat
         assert f"applies {PASSES} values unset, (empty), fusion how xla_flag, list, option lane, acts on hlo" in flat
-        assert f"applies {MALLOC} values unset, 1, 2 how env, int, environment lane, acts on runtime why" in flat
+        assert f"applies {MALLOC} values unset, 1, 2 how env, int, environment lane, acts on runtime, tier 1" in flat
         assert "int, int32 for the compiler" in flat
         assert "risks numerics" in flat
         assert "without 1, unsupported: '1' is not a valid value" in flat

@@ -5,7 +5,7 @@ from tuner.knobs.combinations import forbidden
 from tuner.knobs.config import DEFAULT, Config
 from tuner.knobs.inherited import check as check_flags
 from tuner.knobs.inherited import pins
-from tuner.knobs.knob import UNSET, Forbid, Knob, Preset, When
+from tuner.knobs.knob import TIERS, UNSET, Forbid, Knob, Preset, When
 from tuner.knobs.layout import LAYOUT, PER_DEVICE, forced_cpu_devices, processes
 from tuner.knobs.render import XLA_FLAGS, environment, fingerprint, split, variant
 from tuner.knobs.space import SearchSpace, default_spaces, load_spaces, shipped_spaces
@@ -17,6 +17,7 @@ __all__ = [
     "DEFAULT",
     "LAYOUT",
     "PER_DEVICE",
+    "TIERS",
     "UNSET",
     "XLA_FLAGS",
     "Config",

@@ -13,7 +13,7 @@ import msgspec
 
 from tuner.errors import SpaceError
 from tuner.knobs.applies import range_complaint
-from tuner.knobs.knob import UNSET, Forbid, Knob, Preset, When
+from tuner.knobs.knob import TIERS, UNSET, Forbid, Knob, Preset, When
 from tuner.knobs.values import complaint, text_of
 
 __all__ = ["FORMAT", "Declared", "Faults", "SpaceFile", "companions", "did_you_mean", "read"]
@@ -264,6 +264,8 @@ def _knob_faults(knob: Knob) -> Iterator[tuple[str, str]]:
         yield "aliases", "names the same flag twice"
     if knob.carrier in ("env", "workload", "layout") and knob.lane != "environment":
         yield "lane", f'carrier {knob.carrier} needs a new process; write lane = "environment"'
+    if knob.tier not in TIERS:
+        yield "tier", f"must be {TIERS[0]} (tried first) to {TIERS[-1]} (tried last)"
     if knob.name in knob.requires:
         yield "requires", "names the knob itself"
     if not [value for value in knob.values if value != UNSET]:

@@ -6,13 +6,16 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["UNSET", "ActsOn", "Carrier", "Forbid", "Knob", "Lane", "Preset", "Risk", "ValueType", "When"]
+__all__ = ["TIERS", "UNSET", "ActsOn", "Carrier", "Forbid", "Knob", "Lane", "Preset", "Risk", "ValueType", "When"]
 
 Carrier = Literal["xla_flag", "env", "jax_config", "effort", "pgle", "layout", "workload"]
 Lane = Literal["option", "environment"]
 ActsOn = Literal["hlo", "codegen", "library", "autotune", "runtime"]
 Risk = Literal["none", "numerics", "memory", "hang"]
 ValueType = Literal["bool", "int", "float", "enum", "string", "list"]
+
+TIERS = (1, 2, 3)
+"""The order in which knobs are tried: a tier only once all of the one before it were, or can't be afforded."""
 
 UNSET = "unset"
 """The value that means: leave this setting alone. Distinct from the empty value ``""``."""
@@ -39,6 +42,7 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `lane`: "option" can change per compile in a living process, "environment" needs a new process.
     `acts_on`: "hlo" and "codegen" show in the fingerprint; "library", "autotune" and "runtime" may not.
     `requires`: other settings without which this one has no meaning (name → value).
+    `tier`: when it is tried, from 1 (first: what mattered most often) to 3 (last: what rarely does, or takes long).
     """
 
     name: str
@@ -51,6 +55,7 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source: str
     risk: Risk = "none"
     group: str = ""
+    tier: int = 1
     aliases: tuple[str, ...] = ()
     when: When = When()
     requires: dict[str, str] = {}

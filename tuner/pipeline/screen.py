@@ -1,10 +1,10 @@
-"""Stage 4, screen: flip each knob alone; what is inert, fails or computes wrong numbers leaves the space."""
+"""Stage 4, screen: flip each knob alone, tier by tier; what is inert, fails or is wrong leaves the space."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tuner.knobs import DEFAULT, UNSET, Config, Knob, KnobStatus
+from tuner.knobs import DEFAULT, TIERS, UNSET, Config, Knob, KnobStatus
 from tuner.pipeline.bench import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
@@ -18,55 +18,96 @@ __all__ = ["run_screen"]
 _HOPELESS = 0.05
 # What a knob's status is called that leaves for such a failure; "failed" for the others.
 _STATUSES = {FailureClass.WRONG_RESULT: "wrong", FailureClass.OVER_MEMORY: "over_memory"}
+# Of the time that is left, what a tier may take while others wait behind it; what it doesn't use is theirs.
+_TIER_SHARE = 0.6
 # How many are compiled before the clock is looked at again, where compiling is dear.
 _CHUNK = 12
 
 
 def run_screen(run: Run, benches: Benches) -> ScreenRecord:
-    """Measure each live knob's values alone: first those of the option lane, together, then a session a value. Within
-    each, groups that the user puts first come first: what the budget has no room for is the rest."""
-    knobs = _in_order(run.live, run.options.first)
+    """Measure each live knob's values alone, tier after tier while the share of the budget lasts, groups that the user
+    puts first before all others.
+
+    Of a tier first the values of the option lane, together, then a session a value. What was never timed alone is worth
+    more than combinations of what was: all but the last tier may take the search's share as well.
+    """
+    knobs = run.live
+    screened = _Screened(run, benches)
     share = run.budget.share_s("screen")
-    # What was never timed alone is worth more than combinations of what was: it may take the search's share as well.
-    spare = run.budget.share_s("screen", "search") - share
-    began = run.budget.now()
-    option = [c for k in knobs.values() if k.lane == "option" for c in _flips(k)]
-    environment = [c for k in knobs.values() if k.lane == "environment" for c in _flips(k)]
-    postponed: list[Config] = []
-    option_share = share - min(0.6 * share, len(environment) * _session_s(run)) if option else 0.0
-    trials: list[TrialFinished] = []
-    chunks = _chunks(run, option, option_share, threads=benches.home().threads)
-    for index, chunk in enumerate(chunks):
-        spent_s = run.budget.now() - began
-        # the next one would end more than half outside
-        if index and spent_s + spent_s / index / 2 > option_share + spare:
-            postponed += [c for later in chunks[index:] for c in later]
-            break
-        trials += evaluate(run, benches, chunk, _plan(run, max(0.0, option_share - spent_s) / (len(chunks) - index)))
-    for config in environment:
-        left_s = share + spare - (run.budget.now() - began)
-        if config not in run.trials and not _affordable(run, left_s):
-            postponed.append(config)
-        else:
-            trials += evaluate(run, benches, [config], _plan(run, left_s))
-    live, left = _sort_out(run, knobs, {t.config: t for t in trials})
-    if postponed:
-        left += [
-            KnobStatus(
-                name=name,
-                status="skipped",
-                reason="the budget has no room for compiling it, or for a process of its own",
-                values=tuple(c.get(name) for c in postponed if name in c.names),
+    until_s = run.budget.now() + share
+    spare_s = run.budget.share_s("screen", "search") - share
+    tiers = _in_order(list(knobs.values()), run.options.first)
+    for index, members in enumerate(tiers):
+        left_s = until_s - run.budget.now()
+        share_s = max(0.0, left_s if index == len(tiers) - 1 else _TIER_SHARE * left_s)
+        # Where an earlier tier took more than the screen's own share, the spare time is what is left of both.
+        more_s = 0.0 if members[0].tier == TIERS[-1] else max(0.0, spare_s + min(0.0, left_s))
+        screened.tier(members, share_s, spare_s=more_s, first=index == 0)
+    live, left = _sort_out(run, knobs, {t.config: t for t in screened.trials})
+    left += [
+        KnobStatus(
+            name=knob.name,
+            status="skipped",
+            reason=f"the budget has no room for it; knobs are tried by tier, this one in {knob.tier} of {TIERS[-1]}",
+            values=tuple(values),
+        )
+        for knob in knobs.values()
+        if (values := [c.get(knob.name) for c in _flips(knob) if c in screened.postponed])
+    ]
+    return ScreenRecord(flips=tuple(measured(run, screened.trials)), live=live, left=tuple(left))
+
+
+def _in_order(knobs: Sequence[Knob], first: Sequence[str]) -> list[list[Knob]]:
+    """Knobs of the groups `first`, a group after the other, then the others by tier; nothing empty."""
+    rest = [k for k in knobs if k.group not in first]
+    groups = [[k for k in knobs if k.group == group] for group in dict.fromkeys(first)]
+    return [members for members in (*groups, *([k for k in rest if k.tier == tier] for tier in TIERS)) if members]
+
+
+class _Screened:
+    """The flips that were tried and those that the time didn't reach."""
+
+    def __init__(self, run: Run, benches: Benches) -> None:
+        self.run = run
+        self.benches = benches
+        self.began = run.budget.now()
+        self.trials: list[TrialFinished] = []
+        self.postponed: set[Config] = set()
+
+    @property
+    def pace_s(self) -> float:
+        """What a flip took, of those that were tried; 0 before the first."""
+        return (self.run.budget.now() - self.began) / len(self.trials) if self.trials else 0.0
+
+    def tier(self, knobs: Sequence[Knob], share_s: float, *, spare_s: float, first: bool) -> None:
+        """Try the flips of one tier, in such depth that they take `share_s`; if that isn't enough to begin with all,
+        `spare_s` more. The first batch of the first tier is always tried."""
+        until_s = self.run.budget.now() + share_s + spare_s
+        option = [c for k in knobs if k.lane == "option" for c in _flips(k)]
+        environment = [c for k in knobs if k.lane == "environment" for c in _flips(k)]
+        sessions_s = min(0.6 * max(0.0, share_s), len(environment) * _session_s(self.run)) if option else 0.0
+        self._option(option, share_s - sessions_s, spare_s=spare_s, first=first)
+        for config in environment:
+            left_s = until_s - self.run.budget.now()
+            if config not in self.run.trials and not _affordable(self.run, left_s):
+                self.postponed.add(config)
+            else:
+                self.trials += evaluate(self.run, self.benches, [config], _plan(self.run, left_s))
+
+    def _option(self, flips: Sequence[Config], share_s: float, *, spare_s: float, first: bool) -> None:
+        until_s = self.run.budget.now() + share_s
+        chunks = _chunks(self.run, flips, share_s, threads=self.benches.home().threads, pace_s=self.pace_s)
+        for index, chunk in enumerate(chunks):
+            left_s = until_s - self.run.budget.now()
+            # A batch that would end more than half outside the share isn't begun; what was tried before an
+            # interruption takes nothing.
+            fresh = sum(c not in self.run.trials for c in chunk)
+            if not (first and index == 0) and fresh * self.pace_s / 2 > left_s + spare_s:
+                self.postponed.update(c for later in chunks[index:] for c in later)
+                return
+            self.trials += evaluate(
+                self.run, self.benches, chunk, _plan(self.run, max(0.0, left_s) / (len(chunks) - index))
             )
-            for name in dict.fromkeys(n for c in postponed for n in c.names)
-        ]
-    return ScreenRecord(flips=tuple(measured(run, trials)), live=live, left=tuple(left))
-
-
-def _in_order(knobs: Mapping[str, Knob], first: Sequence[str]) -> dict[str, Knob]:
-    """Knobs of the groups `first` in that order, then the others as they stand."""
-    ranks = {group: rank for rank, group in enumerate(first)}
-    return dict(sorted(knobs.items(), key=lambda item: ranks.get(item[1].group, len(ranks))))
 
 
 def _flips(knob: Knob) -> list[Config]:
@@ -78,10 +119,10 @@ def _plan(run: Run, seconds: float) -> Plan:
     return Plan(stage="screen", seconds=seconds, half_width=run.margin, guard=True)
 
 
-def _chunks(run: Run, configs: Sequence[Config], share_s: float, *, threads: int) -> list[list[Config]]:
-    """All at once, so that they share rounds; in batches where compiling alone might take more than half the share."""
+def _chunks(run: Run, configs: Sequence[Config], share_s: float, *, threads: int, pace_s: float) -> list[list[Config]]:
+    """All at once, so that they share rounds; in batches where they, or compiling them alone, might take too long."""
     compile_s = run.record("baseline", BaselineRecord).compile_s
-    if compile_s * len(configs) / max(1, threads / 2) < share_s / 2:
+    if compile_s * len(configs) / max(1, threads / 2) < share_s / 2 and pace_s * len(configs) <= share_s:
         return [list(configs)]
     return [list(configs[i : i + _CHUNK]) for i in range(0, len(configs), _CHUNK)]
 

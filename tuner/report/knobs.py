@@ -114,7 +114,7 @@ def _facts(row: KnobRow) -> list[tuple[str, str]]:
     knob = row.knob
     option = f", {row.option_type} for the compiler" if row.option_type and row.option_type != knob.type else ""
     risk = f", risks {knob.risk}" if knob.risk != "none" else ""
-    how = f"{knob.carrier}, {knob.type}{option}, {knob.lane} lane, acts on {knob.acts_on}{risk}"
+    how = f"{knob.carrier}, {knob.type}{option}, {knob.lane} lane, acts on {knob.acts_on}{risk}, tier {knob.tier}"
     facts = [("values", ", ".join(map(_value, row.values))), ("how", how)]
     if conditions := _conditions(knob):
         facts.append(("when", conditions))

@@ -1,0 +1,289 @@
+"""The loop that people write by hand, against the tuner: same step, same settings to choose from, same time, one card.
+
+    python tests/benchmarks/hand_loop.py run hand workloads/gpt.py --budget 600 --seed 0 --out results/hand-0.json
+    python tests/benchmarks/hand_loop.py run ours workloads/gpt.py --budget 600 --seed 0 --out results/ours-0.json
+    python tests/benchmarks/hand_loop.py judge workloads/gpt.py results/*.json --rounds 4 --out results/judged.json
+    python tests/benchmarks/hand_loop.py report results/judged.json results/hand-*.json results/ours-*.json
+
+The hand-written loop: Optuna's default sampler over all settings that this jaxlib knows, a process a trial, three
+warm-up steps, then the median of thirty steps that are waited for one by one; the best median wins. The tuner is the
+command as it is shipped. `judge` times whatever was best at some moment in either, in fresh processes, in rounds of random
+order, with code of its own (remeasure.py): nobody's own numbers decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from remeasure import measure
+from scipy import stats
+
+from tuner.knobs import UNSET, Config, SearchSpace, environment, fingerprint, load_spaces
+from tuner.store import read
+from tuner.store.events import StageFinished, TrialFinished
+from tuner.store.records import ConfirmRecord
+
+# A trial as people write it. What the fingerprint takes is told apart: the loop by hand has none.
+CHILD = r"""
+import importlib.util, json, re, sys, time
+import jax
+spec = importlib.util.spec_from_file_location("workload", sys.argv[1])
+module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)
+built = module.build()
+step, args, carry = built["step"], list(built["args"]), built["carry"]
+def advance(args):
+    out = step(*args)
+    return [*(out if isinstance(out, tuple) else (out,))[:carry], *args[carry:]], out
+for _ in range(3):
+    args, out = advance(args); jax.block_until_ready(out)
+times = []
+for _ in range(30):
+    began = time.perf_counter(); args, out = advance(args); jax.block_until_ready(out)
+    times.append(time.perf_counter() - began)
+began = time.perf_counter()
+text = re.sub(r", metadata=\{[^}]*\}", "", step.lower(*args).compile().as_text()).partition("\n")[2]
+print("RESULT " + json.dumps({"times": times, "text": text, "extra_s": time.perf_counter() - began,
+                              "device": jax.devices()[0].device_kind, "jax": jax.__version__}))
+"""
+
+
+def half_width(times: Sequence[float]) -> float:
+    """Half the 95 % interval of the median of log times, by order statistics."""
+    logs = sorted(map(math.log, times))
+    rank = int(stats.binom.ppf(0.025, len(logs), 0.5))
+    return (logs[-rank - 1] - logs[rank]) / 2
+
+
+def trial(workload: Path, env: Mapping[str, str | None], limit_s: float) -> dict[str, Any] | None:
+    """One process of the loop by hand; None if it failed or hung."""
+    inherited = {name: value for name, value in os.environ.items() if name not in env}
+    given = {**inherited, **{name: value for name, value in env.items() if value is not None}}
+    command = [sys.executable, "-c", CHILD, str(workload)]
+    try:
+        done = subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return None
+    line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
+    return None if line is None else dict(json.loads(line.removeprefix("RESULT ")))
+
+
+def live_space(options: argparse.Namespace) -> SearchSpace:
+    """The spaces named, with the knobs that apply here (as `tune knobs` finds them): both arms choose from these."""
+    spaces = [part for space in options.space for part in ("--space", space)]
+    command = [sys.executable, "-m", "tuner", "knobs", str(options.workload), *spaces, "--json", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    live = {k["name"]: k["values"] for k in json.loads(done.stdout)["knobs"] if k["status"] == "applies"}
+    space = load_spaces(options.space)
+    from msgspec.structs import replace
+
+    kept = tuple(replace(k, values=tuple(live[k.name])) for k in space.knobs if k.name in live)
+    return replace(space, knobs=kept)
+
+
+def by_hand(options: argparse.Namespace) -> dict[str, Any]:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    space = live_space(options)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=options.seed))
+    study.enqueue_trial({knob.name: UNSET for knob in space.knobs})  # everybody tries the default first
+    began, extra_s, trials, limit_s = time.monotonic(), 0.0, [], 600.0
+    while (at := time.monotonic() - began - extra_s) < options.budget:
+        asked = study.ask()
+        config = Config.of({k.name: asked.suggest_categorical(k.name, k.values) for k in space.knobs})
+        made = trial(options.workload, environment(config, space, {}), limit_s=limit_s)
+        row: dict[str, Any] = {"settings": config.as_dict(), "ended_s": time.monotonic() - began - extra_s}
+        if made is None:
+            study.tell(asked, state=optuna.trial.TrialState.FAIL)
+        else:
+            extra_s += made["extra_s"]
+            if not trials:
+                limit_s = max(60.0, 5 * (row["ended_s"] - at))
+            study.tell(asked, statistics.median(made["times"]))
+            code = hashlib.sha256(made["text"].encode()).hexdigest()
+            row |= {
+                "ms": 1e3 * statistics.median(made["times"]),
+                "half_width": half_width(made["times"]),
+                "fingerprint": fingerprint(code, "hlo", config, space),
+                "times": made["times"],
+            }
+        trials.append(row)
+    return {"trials": trials, "winner": min((t for t in trials if "ms" in t), key=lambda t: t["ms"])["settings"]}
+
+
+def ours(options: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as store:
+        spaces = [part for space in options.space for part in ("--space", space)]
+        command = [sys.executable, "-m", "tuner", str(options.workload), *spaces, "--budget", f"{options.budget:g}s"]
+        command += ["--seed", str(options.seed), "--store", store, "--json", "--quiet"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not done.stdout.strip():
+            raise SystemExit(done.stderr)
+        document = json.loads(done.stdout)
+        (log,) = Path(store).glob("runs/*/events.jsonl")
+        events = read(log)
+    found = [e for e in events if isinstance(e, TrialFinished)]
+    confirm = next(e.record for e in events if isinstance(e, StageFinished) and isinstance(e.record, ConfirmRecord))
+    trials = [
+        {
+            "settings": t.config.as_dict(),
+            "ended_s": t.time - events[0].time,
+            "gain": t.estimate and t.estimate.gain,
+            "half_width": t.estimate and (t.estimate.high - t.estimate.low) / 2,
+            "fingerprint": t.fingerprint,
+            "shared": t.shared_with >= 0,
+            "stage": t.stage,
+        }
+        for t in found
+    ]
+    return {"trials": trials, "winner": confirm.chosen.as_dict(), "verdict": confirm.verdict, "document": document}
+
+
+def incumbents(arm: Mapping[str, Any]) -> list[tuple[float, dict[str, str]]]:
+    """(seconds, settings) whenever something looked better than all before; the winner at the end."""
+    best, found = -math.inf, []
+    for row in arm["trials"]:
+        gain = -math.log(row["ms"]) if row.get("ms") else row.get("gain")
+        if gain is not None and gain > best:
+            best = gain
+            found.append((row["ended_s"], row["settings"]))
+    return [*found, (arm["seconds"], arm["winner"])]
+
+
+def key(settings: Mapping[str, str]) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+def judge(options: argparse.Namespace) -> dict[str, Any]:
+    """All incumbents and winners beside the default: rounds of fresh processes in random order."""
+    arms = [json.loads(path.read_text()) for path in options.results]
+    space = load_spaces(arms[0]["spaces"])
+    forms = {"{}": {}} | {key(settings): settings for arm in arms for _, settings in incumbents(arm)}
+    rng, rounds = random.Random(0), []
+    for number in range(options.rounds):
+        names, row = list(forms), {}
+        rng.shuffle(names)
+        for name in names:
+            env = {k: v for k, v in environment(Config.of(forms[name]), space, {}).items() if v is not None}
+            try:
+                row[name] = statistics.median(measure(options.workload, env, options.seconds)["blocks_ms"])
+            except SystemExit as failed:
+                row[name] = None
+                print(f"{name}: {failed}", file=sys.stderr)
+        rounds.append(row)
+        print(f"round {number + 1} of {options.rounds}: {len(forms)} processes", file=sys.stderr)
+    return {"workload": options.workload.name, "rounds_ms": rounds}
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean with a 95 % interval by Student's t."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, -math.inf, math.inf
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def report(options: argparse.Namespace) -> dict[str, Any]:
+    rounds = json.loads(options.judged.read_text())["rounds_ms"]
+    arms = [json.loads(path.read_text()) for path in options.results]
+    typical = {n: statistics.median(r[n] for r in rounds) for n in rounds[0] if all(r[n] is not None for r in rounds)}
+    best = min(typical.values())
+    # The width that nine in ten trials of the loop by hand reach; whoever is wider doesn't count.
+    widths = sorted(t["half_width"] for arm in arms if arm["arm"] == "hand" for t in arm["trials"] if "ms" in t)
+    width = widths[int(0.9 * (len(widths) - 1))]
+    rows = []
+    for arm in arms:
+        timed = [t for t in arm["trials"] if t.get("half_width") is not None and t["half_width"] <= width]
+        distinct = {t["fingerprint"] for t in timed if not t.get("shared")}
+        near = [at for at, settings in incumbents(arm) if typical.get(key(settings), math.inf) <= 1.01 * best]
+        gains = [math.log(r["{}"] / r[key(arm["winner"])]) for r in rounds if r.get(key(arm["winner"]))]
+        rows.append(
+            {
+                "arm": arm["arm"],
+                "seed": arm["seed"],
+                "seconds": arm["seconds"],
+                "trials": len(arm["trials"]),
+                "distinct_timed": len(distinct),
+                "distinct_per_hour": 3600 * len(distinct) / arm["seconds"],
+                "shared_or_repeated": len(timed) - len(distinct),
+                "seconds_to_1_percent": min(near, default=None),
+                "winner": arm["winner"],
+                "winner_speedup": [math.exp(v) for v in interval(gains)] if gains else None,
+            }
+        )
+    mine, theirs = ([r for r in rows if r["arm"] == name] for name in ("ours", "hand"))
+    pace = [statistics.median(r["distinct_per_hour"] for r in half) for half in (mine, theirs)]
+    beaten = []
+    for a in theirs:
+        for b in mine:
+            pairs = [
+                math.log(r[key(b["winner"])] / r[key(a["winner"])])
+                for r in rounds
+                if r.get(key(a["winner"])) and r.get(key(b["winner"]))
+            ]
+            beaten.append({"hand": a["seed"], "ours": b["seed"], "hand_ahead": interval(pairs) if pairs else None})
+    return {
+        "half_width": width,
+        "best_ms": best,
+        "default_ms": typical["{}"],
+        "arms": rows,
+        "pace_ratio": pace[0] / pace[1],
+        "hand_over_ours": beaten,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("run", help="one arm with one seed")
+    one.add_argument("arm", choices=["hand", "ours"])
+    one.add_argument("workload", type=Path)
+    one.add_argument("--space", action="append", required=True)
+    one.add_argument("--budget", type=float, required=True, help="seconds")
+    one.add_argument("--seed", type=int, default=0)
+    two = commands.add_parser("judge", help="time what was best at some moment, in fresh processes")
+    two.add_argument("workload", type=Path)
+    two.add_argument("results", type=Path, nargs="+")
+    two.add_argument("--rounds", type=int, default=4)
+    two.add_argument("--seconds", type=float, default=1.5)
+    three = commands.add_parser("report", help="what came of it, from the raw results")
+    three.add_argument("judged", type=Path)
+    three.add_argument("results", type=Path, nargs="+")
+    for command in (one, two, three):
+        command.add_argument("--out", type=Path)
+        command.add_argument("--card", type=int, help="which GPU")
+    options = parser.parse_args()
+    if options.card is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(options.card)
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # as the tuner's own sessions
+    began = time.monotonic()
+    if options.command == "run":
+        options.workload = options.workload.resolve()
+        found = by_hand(options) if options.arm == "hand" else ours(options)
+        head = {"arm": options.arm, "seed": options.seed, "workload": options.workload.name, "spaces": options.space}
+        found = {**head, "budget_s": options.budget, "seconds": time.monotonic() - began, **found}
+    else:
+        found = judge(options) if options.command == "judge" else report(options)
+    text = json.dumps(found, indent=1, default=str) + "\n"
+    if options.out:
+        options.out.write_text(text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Do options and XLA_FLAGS mean the same? Every option-lane setting, compiled both ways, on one card.
+
+    python tests/benchmarks/lanes.py workloads/conv.py --space gpu --space precision --out lanes.json
+
+A living process compiles the default and then every setting as a compile option, and keeps what the autotuner chose.
+For each setting a new process loads those choices and compiles the step with the setting in its environment. Equal
+fingerprints prove the lane, unless the setting acts where no fingerprint shows it. Where they differ, or can't tell,
+both programs are timed in turns (--time all|different|none): a gain that only one form has is a lie of the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import SessionEnded
+from tuner.handoff.cache import isolated
+from tuner.knobs import UNSET, Config, SearchSpace, environment, load_spaces, variant
+from tuner.measure import estimate
+from tuner.protocol.messages import Arm, Block, Compiled, Variant
+from tuner.session import Deadlines, Launch, LocalSession
+
+CONTROL = "control"
+
+
+class Sessions:
+    """Starts workers on one card. `choices`: where the autotuner's choices are kept."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.options, self.folder, self.count = options, folder, 0
+        self.choices = folder / "autotuned.txt"
+        self.card = {} if options.card is None else {"CUDA_VISIBLE_DEVICES": str(options.card)}
+
+    def start(self, changes: dict[str, str | None], *, flags: str) -> LocalSession:
+        self.count += 1
+        env = {**isolated(), "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **self.card, **changes}
+        env["XLA_FLAGS"] = " ".join(filter(None, [flags, changes.get("XLA_FLAGS")]))
+        launch = Launch(
+            name=f"lanes-{self.count}",
+            role="probe",
+            workload=self.options.workload,
+            log=self.folder / f"{self.count:03}.log",
+            python=sys.executable,
+            env=env,
+            platform=self.options.platform,
+        )
+        session = LocalSession(launch, environ=os.environ, deadlines=Deadlines())
+        try:
+            self.loaded = session.start()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+
+def settings(space: SearchSpace, session: LocalSession, only: str, values: str) -> list[Config]:
+    """The settings of the option lane that this jaxlib has, each with what it requires."""
+    knobs = [k for k in space.knobs if k.lane == "option" and re.search(only, k.name)]
+    types = session.probe([k.name for k in knobs if k.carrier == "xla_flag"]).types
+    known = [k for k in knobs if k.carrier != "xla_flag" or types.get(k.name) is not None]
+    chosen = {k.name: [v for v in k.values if v != UNSET][: 1 if values == "first" else None] for k in known}
+    return [Config.of({**k.requires, k.name: value}) for k in known for value in chosen[k.name]]
+
+
+def turns(living: LocalSession, handle: str, fresh: LocalSession, *, seconds: float) -> dict[str, Any]:
+    """Gains over the living control, in turns: the option's program, and the fresh process's."""
+
+    def block(session: LocalSession, name: str, steps: int) -> float:
+        (made,) = session.round([Arm(id=name, steps=steps)])
+        if not isinstance(made, Block):
+            raise RuntimeError(made.message)
+        return made.step_s
+
+    block(fresh, CONTROL, 3)
+    steps = max(1, round(0.1 / block(living, CONTROL, 3)))
+    rng, rows, end = np.random.default_rng(0), [], time.monotonic() + seconds
+    while len(rows) < 6 or time.monotonic() < end:
+        forms = [("control", living, CONTROL), ("option", living, handle), ("environment", fresh, CONTROL)]
+        row = {name: block(session, arm, steps) for name, session, arm in (forms[i] for i in rng.permutation(3))}
+        rows.append(row)
+    gains = {name: [float(np.log(r["control"] / r[name])) for r in rows] for name in ("option", "environment")}
+    apart = estimate([e - o for o, e in zip(gains["option"], gains["environment"], strict=True)])
+    return {
+        "gains": gains,
+        "option": estimate(gains["option"]).gain,
+        "environment": estimate(gains["environment"]).gain,
+        "environment_minus_option": [apart.gain, apart.low, apart.high],
+    }
+
+
+def compare(
+    sessions: Sessions, living: LocalSession, config: Config, space: SearchSpace, made: Compiled
+) -> dict[str, Any]:
+    """One setting in both forms."""
+    options = sessions.options
+    row: dict[str, Any] = {"settings": config.as_dict(), "option_code": made.code, "covers": made.code_covers}
+    load = f"--xla_gpu_load_autotune_results_from={sessions.choices}" if sessions.choices.exists() else ""
+    try:
+        fresh = sessions.start(environment(config, space, {}), flags=load)
+    except SessionEnded as ended:
+        return {**row, "verdict": "environment fails", "why": ended.failure.message}
+    try:
+        result = fresh.compile([Variant(id=CONTROL)]).results[0]
+        if not isinstance(result, Compiled):
+            return {**row, "verdict": "environment fails", "why": result.message}
+        row |= {"environment_code": result.code, "same_code": result.code == made.code}
+        shown = {"hlo", "codegen"} if made.code_covers == "hlo+codegen" else {"hlo"}
+        blind = any(space.knob(name).acts_on not in shown for name in config.names)
+        row["verdict"] = (
+            ("same code, but it may not show" if blind else "same") if row["same_code"] else "different code"
+        )
+        if options.time == "all" or (options.time == "different" and row["verdict"] != "same"):
+            row["times"] = turns(living, config.key, fresh, seconds=options.seconds)
+            _, low, high = row["times"]["environment_minus_option"]
+            row["apart"] = low > options.margin or high < -options.margin
+    except (SessionEnded, RuntimeError) as error:
+        row |= {"verdict": "can't be timed", "why": str(error)}
+    finally:
+        fresh.close()
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", type=Path)
+    parser.add_argument("--space", action="append", required=True, help="a search space (repeatable)")
+    parser.add_argument("--only", default="", help="knobs whose names match this expression")
+    parser.add_argument("--values", choices=["first", "all"], default="first")
+    parser.add_argument("--time", choices=["all", "different", "none"], default="different")
+    parser.add_argument("--seconds", type=float, default=3.0, help="timed seconds a setting")
+    parser.add_argument("--margin", type=float, default=0.005, help="how far apart two forms must be to count (log)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--budget", type=float, default=540.0, help="no setting is begun after so many seconds")
+    parser.add_argument("--skip", type=Path, help="an earlier result: what it has is not done again")
+    parser.add_argument("--card", type=int, help="which GPU")
+    parser.add_argument("--platform")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    options.workload = options.workload.resolve()
+    began, space = time.monotonic(), load_spaces(options.space)
+    old = json.loads(options.skip.read_text())["settings"] if options.skip else []
+    done = {json.dumps(row["settings"], sort_keys=True) for row in old}
+    with tempfile.TemporaryDirectory() as folder:
+        sessions = Sessions(options, Path(folder))
+        living = sessions.start({}, flags=f"--xla_gpu_dump_autotune_results_to={sessions.choices}")
+        try:
+            configs = [
+                config
+                for config in settings(space, living, options.only, options.values)
+                if json.dumps(config.as_dict(), sort_keys=True) not in done
+            ]
+            first = living.compile([Variant(id=CONTROL)]).results[0]  # alone: its autotuning is everybody's
+            made = living.compile([variant(c.key, c, space) for c in configs], threads=options.threads).results
+            rows, waiting = list(old), []
+            for config, result in zip(configs, made, strict=True):
+                if not isinstance(result, Compiled):
+                    rows.append({"settings": config.as_dict(), "verdict": "option fails", "why": result.message})
+                elif time.monotonic() - began > options.budget:
+                    waiting.append(config.as_dict())
+                else:
+                    rows.append(compare(sessions, living, config, space, result))
+                    print(f"{config}: {rows[-1]['verdict']}{', apart' if rows[-1].get('apart') else ''}", flush=True)
+        finally:
+            living.close()
+    inert = [r["settings"] for r in rows if isinstance(first, Compiled) and r.get("option_code") == first.code]
+    result = {
+        "workload": str(options.workload.name),
+        "spaces": options.space,
+        "device": sessions.loaded.device_kind,
+        "versions": sessions.loaded.versions,
+        "seconds": time.monotonic() - began,
+        "settings": rows,
+        "same_code_as_the_default": inert,
+        "not_reached": waiting,
+    }
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    verdicts = [row["verdict"] for row in rows]
+    print({verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}, f"{len(waiting)} not reached")
+
+
+if __name__ == "__main__":
+    main()
