@@ -7,8 +7,8 @@
 
 The hand-written loop: Optuna's default sampler over all settings that this jaxlib knows, a process a trial, three
 warm-up steps, then the median of thirty steps that are waited for one by one; the best median wins. The tuner is the
-command as it is shipped. `judge` times whatever was best at some moment in either, in fresh processes, in rounds of random
-order, with code of its own (remeasure.py): nobody's own numbers decide.
+command as it is shipped. `judge` times whatever was best at some moment in either, in fresh processes, in rounds of
+random order, with code of its own (remeasure.py): nobody's own numbers decide.
 """
 
 from __future__ import annotations
