@@ -203,7 +203,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 {before}
 def build():
-    jax.distributed.initialize()  # has been done: does nothing
+    if jax.process_count() > 1:
+        jax.distributed.initialize()  # has been done: does nothing
     mesh = Mesh(np.array(jax.devices()), ("d",))
     rows, whole = NamedSharding(mesh, P("d")), NamedSharding(mesh, P())
     weights = jax.device_put(np.linspace(-0.1, 0.1, 64 * 32, dtype=np.float32).reshape(64, 32), rows)

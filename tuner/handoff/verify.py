@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Arm, CacheModule, Loaded, NumericsReply, Variant
 from tuner.session import Deadlines, Launch, LocalSession, Session, SessionFactory
 
-__all__ = ["FIELDS", "verify"]
+__all__ = ["FIELDS", "verify", "why_missed"]
 
 _CONTROL = "control"
 _PAIRS = (3, 6)
@@ -193,20 +193,9 @@ class _Check:
             return ok("cache", f"{len(reply.modules)} of {len(reply.modules)} compiles are found in it")
         if not reply.modules:
             return fail("cache", "nothing was looked for in it", "see that the program leaves jax's cache switched on")
-        why = "; ".join(dict.fromkeys(self._why(module) for module in missed))
+        why = "; ".join(dict.fromkeys(why_missed(self.manifest.modules, module) for module in missed))
         what = f"{len(missed)} of {len(reply.modules)} compiles aren't found in it: {why}"
         return fail("cache", what, f"make the difference good, or seal anew: tune {self.workload} --fresh")
-
-    def _why(self, module: CacheModule) -> str:
-        """Which part of the key differs from the sealed one."""
-        sealed = [known for known in self.manifest.modules if known.module == module.module]
-        if not sealed:
-            return f"{module.module} was not sealed under this name"
-        if any(known.key == module.key for known in sealed):
-            return f"{module.module}: its entry is gone or can't be read"
-        nearest = min(sealed, key=lambda known: len(_fields(known, module)))
-        parts = [f"{name} ({FIELDS.get(name, 'unknown')})" for name in _fields(nearest, module)]
-        return f"{module.module}: another {', another '.join(parts)}" if parts else f"{module.module}: another key"
 
     def numbers(self, default: Session, tuned: Session) -> Finding:
         """The tuned step's results against the default's, as the gate compares them."""
@@ -272,6 +261,18 @@ class _Check:
         if sealed and found.high < sealed.low:
             return warn("gain", f"smaller than it was: {said}", f"tune {self.workload} may find more")
         return ok("gain", said)
+
+
+def why_missed(sealed: Sequence[CacheModule], module: CacheModule) -> str:
+    """Why `module` was not found among what was `sealed`: the parts of its key that differ from the nearest entry's."""
+    known = [one for one in sealed if one.module == module.module]
+    if not known:
+        return f"{module.module} was not sealed under this name"
+    if any(one.key == module.key for one in known):
+        return f"{module.module}: its entry is gone or can't be read"
+    nearest = min(known, key=lambda one: len(_fields(one, module)))
+    parts = [f"{name} ({FIELDS.get(name, 'unknown')})" for name in _fields(nearest, module)]
+    return f"{module.module}: another {', another '.join(parts)}" if parts else f"{module.module}: another key"
 
 
 def _ratio(estimate: Estimate) -> str:
