@@ -192,3 +192,9 @@ def test_targets_are_held_against_counts() -> None:
     lines = calibrate.verdicts([of(0.0, *[none] * 48, won), of(0.01, none, good)], frozenset({"quiet.gain-1"}))
     assert [line.split(":")[0].strip() for line in lines] == ["MISSED", "MISSED", "MISSED"]
     assert len(calibrate.verdicts([of(0.01, none)], frozenset())) == 2  # power counts on quiet machines
+
+
+def test_the_readme_has_the_table_of_what_was_found() -> None:
+    found = calibrate.stored()
+    assert found
+    assert calibrate.table(found) in Path(calibrate.__file__).with_name("README.md").read_text()
