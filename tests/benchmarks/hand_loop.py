@@ -6,9 +6,9 @@
     python tests/benchmarks/hand_loop.py report results/judged.json results/hand-*.json results/ours-*.json
 
 The hand-written loop: Optuna's default sampler over all settings that this jaxlib knows, a process a trial, three
-warm-up steps, then the median of thirty steps that are waited for one by one; the best median wins. The tuner is the command
-as it is shipped. `judge` times whatever was best at some moment in either, in fresh processes, in rounds of random
-order, with code of its own (remeasure.py): nobody's own numbers decide.
+warm-up steps, then the median of thirty steps that are waited for one by one; the best median wins. The tuner is the
+command as it is shipped. `judge` times whatever was best at some moment in either, in fresh processes, in rounds of
+random order, with code of its own (remeasure.py): nobody's own numbers decide.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def by_hand(options: argparse.Namespace) -> dict[str, Any]:
                 "times": made["times"],
             }
         trials.append(row)
-    return {"trials": trials, "winner": min((t for t in trials if "ms" in t), key=lambda t: t["ms"])["settings"]}
+    winner = min((t for t in trials if "ms" in t), key=lambda t: t["ms"])
+    return {"trials": trials, "winner": winner["settings"], "seconds": trials[-1]["ended_s"]}
 
 
 def ours(options: argparse.Namespace) -> dict[str, Any]:
