@@ -121,7 +121,8 @@ def by_hand(options: argparse.Namespace) -> dict[str, Any]:
                 "times": made["times"],
             }
         trials.append(row)
-    return {"trials": trials, "winner": min((t for t in trials if "ms" in t), key=lambda t: t["ms"])["settings"]}
+    winner = min((t for t in trials if "ms" in t), key=lambda t: t["ms"])
+    return {"trials": trials, "winner": winner["settings"], "seconds": trials[-1]["ended_s"]}
 
 
 def ours(options: argparse.Namespace) -> dict[str, Any]:
