@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,7 +12,10 @@ from tuner.cli.boundary import Trouble, show_trouble
 from tuner.cli.options import chosen, json_option, setting_options
 from tuner.cli.output import look, print_json
 from tuner.cli.params import DURATION
-from tuner.errors import UsageError
+from tuner.errors import StoreError, TunerError, UsageError
+
+if TYPE_CHECKING:
+    from tuner.handoff.doctor.finding import Finding
 
 __all__ = ["command"]
 
@@ -37,13 +42,17 @@ def command(
     """
     settings = chosen(ctx)
 
-    from tuner.handoff.doctor.finding import fail
+    from tuner.handoff.doctor.finding import fail, ok
     from tuner.handoff.target import resolve
     from tuner.handoff.verify import verify
     from tuner.machine.inherited import inherited
-    from tuner.report.doctor import doctor_document, render_findings
 
-    found = resolve(target, store=settings["store"].value, cached=True)
+    try:
+        found = resolve(target, store=settings["store"].value, cached=True)
+    except TunerError as error:
+        if isinstance(error, (UsageError, StoreError)):
+            raise
+        return _told([fail("files", f"{error.where} {error.what}", error.next)], as_json)
     if found.bundle is None:
         show_trouble(Trouble(what=f"nothing to verify: {found.why}", where=target, next="tune WORKLOAD"))
         return _NO_ANSWER
@@ -51,6 +60,12 @@ def command(
     findings = list(verify(found.bundle, file, python=settings["python"].value, environ=inherited(), limit_s=limit_s))
     if require_gain and any(f.check == "gain" and f.what.startswith("can't be told") for f in findings):
         findings = [fail(f.check, f.what, f.fix) if f.check == "gain" else f for f in findings]
+    return _told([ok("files", "what was sealed"), *findings], as_json)
+
+
+def _told(findings: Sequence[Finding], as_json: bool) -> int:
+    from tuner.report.doctor import doctor_document, render_findings
+
     if as_json:
         print_json({**doctor_document(findings), "schema": "tuner/verify/1"})
     else:

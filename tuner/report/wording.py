@@ -6,11 +6,13 @@ import math
 import re
 import shlex
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from tuner.knobs.config import Config
-from tuner.measure.objective import Objective
-from tuner.measure.types import Estimate
-from tuner.protocol.failure import Failure
+if TYPE_CHECKING:  # words must not wait for what they are about
+    from tuner.knobs.config import Config
+    from tuner.measure.objective import Objective
+    from tuner.measure.types import Estimate
+    from tuner.protocol.failure import Failure
 
 __all__ = [
     "bytes_text",

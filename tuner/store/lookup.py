@@ -6,20 +6,21 @@ A workload's digest is an alias of its program: it says what the file and the mo
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tuner.machine.environment import Environment, mismatches
 from tuner.measure.types import Estimate, Verdict
-from tuner.store.events import RunStarted
 from tuner.store.folder import RunFolder, Store
-from tuner.store.lines import uid_of
-from tuner.store.log import read_first
 from tuner.store.reader import Reader, reading
 from tuner.store.sources import workload_digest
+
+if TYPE_CHECKING:
+    from tuner.store.events import RunStarted
 
 __all__ = ["Answer", "Found", "Question", "look_up", "question_of"]
 
@@ -191,10 +192,26 @@ def _folder(row: Mapping[str, Any], store: Store) -> Path | None:
     """Where the run lies in this store, which may have been moved since its log was taken up."""
     name = Path(row["log"] or "").parent.name or row["run"]
     for folder in dict.fromkeys((store.run(name), store.run(row["run"]))):
-        first = read_first(folder.events)
-        if isinstance(first, RunStarted) and uid_of(first) == row["uid"]:
+        if _began(folder, row["uid"]):
             return folder.path
     return None
+
+
+def _began(folder: RunFolder, uid: str) -> bool:
+    """Whether the run in `folder` is the one with this `uid`, which is the hash of its first event's line. A line that
+    an older version wrote is read as an event first: what was added to events since counts."""
+    try:
+        with folder.events.open("rb") as file:
+            if hashlib.sha256(file.readline()).hexdigest().startswith(uid):
+                return True
+    except OSError:
+        return False
+    from tuner.store.events import RunStarted
+    from tuner.store.lines import uid_of
+    from tuner.store.log import read_first
+
+    first = read_first(folder.events)
+    return isinstance(first, RunStarted) and uid_of(first) == uid
 
 
 def _unfinished(reader: Reader, question: Question) -> tuple[str, ...]:

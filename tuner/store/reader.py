@@ -13,12 +13,14 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tuner.store.events import RunStarted
 from tuner.store.folder import Store
+
+if TYPE_CHECKING:
+    from tuner.store.events import RunStarted
 
 __all__ = ["SCHEMA", "Reader", "reading"]
 
