@@ -38,7 +38,7 @@ class StudyMirror:
     def record(self, events: Sequence[AnyEvent], *, limit_s: float = 2.0) -> str:
         """Add what the study lacks of the trials in `events`: all of one run's so far, from its RunStarted on.
 
-        Call it once a batch: a trial costs some milliseconds. Returns "" or, if the database couldn't
+        Call it once a batch: a trial costs a millisecond or two for each knob. Returns "" or, if the database couldn't
         be written within `limit_s` seconds, a notice that says why; the next call adds the rest.
         """
         import sqlalchemy.exc
@@ -109,10 +109,11 @@ def load_study(url: str, first: RunStarted) -> Study:
 
 def _open(url: str) -> RDBStorage:
     """Optuna's storage, its tables made or checked: that loads all of Optuna's migrations, so it is kept open."""
-    from tuner.store.database import engine_options, hasten
-    from tuner.store.hasty import HastyStorage
+    from optuna.storages import RDBStorage
 
-    storage = HastyStorage(url, engine_kwargs=engine_options(url))
+    from tuner.store.database import engine_options, hasten
+
+    storage = RDBStorage(url, engine_kwargs=engine_options(url))
     hasten(storage.engine)
     return storage
 
