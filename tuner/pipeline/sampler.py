@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -16,15 +16,18 @@ from tuner.store.events import TrialFinished
 
 __all__ = ["Sampler"]
 
-# TPE's cost a suggestion grows with the history; some hundreds of trials keep it below 50 ms.
-_HISTORY = 500
+# TPE's cost a suggestion grows with the trials that it sees times the parameters of each: so much of it stays below
+# 50 ms on one core (measured by tests/benchmarks/pace.py). More than `_MOST` trials teach it little more.
+_WORK = 4000
+_MOST, _LEAST = 300, 50
 
 
 class Sampler:
     """Ask for configs, tell what became of them.
 
-    A trial that its own settings made fail is told as pruned: TPE ranks those below every finished one without a
-    number being invented. Infrastructure failures are told as failed, which TPE ignores.
+    Each batch comes from a study of its own that knows a bounded part of what was told: the best third, and of the rest
+    the newest. A trial that its own settings made fail is told as pruned: TPE ranks those below every finished one
+    without a number being invented. Infrastructure failures are told as failed, which TPE ignores.
     """
 
     def __init__(self, knobs: Mapping[str, Knob], *, seed: int) -> None:
@@ -33,20 +36,13 @@ class Sampler:
             name: CategoricalDistribution(knob.values) for name, knob in self._knobs.items()
         }
         self._seed = seed
-        self._asked: dict[Config, optuna.Trial] = {}
-        with _quiet():
-            self._study = optuna.create_study(direction="minimize", sampler=self._tpe(0))
+        self._told: list[TrialFinished] = []
+        self._limit = max(_LEAST, min(_MOST, _WORK // max(1, len(knobs))))
 
-    def _tpe(self, salt: int) -> TPESampler:
-        return TPESampler(seed=self._seed + salt, multivariate=True, constant_liar=True, n_startup_trials=0)
-
-    def learn(self, trials: Iterable[TrialFinished]) -> None:
-        """Add trials that were measured elsewhere (screening flips, an interrupted run): the newest `_HISTORY`."""
-        known = [t for t in trials if t.config.names <= self._knobs.keys() and self._expressible(t.config)]
-        for trial in known[-_HISTORY:]:
-            if trial.config in self._asked:
-                continue
-            self._study.add_trial(self._frozen(trial))
+    def tell(self, trial: TrialFinished) -> None:
+        """Take a finished trial into account, wherever it was measured; one beyond these knobs teaches nothing."""
+        if trial.config.names <= self._knobs.keys() and self._expressible(trial.config):
+            self._told.append(trial)
 
     def ask(self, count: int, *, environment: Config, avoid: Iterable[Config]) -> list[Config]:
         """Up to `count` new configs under the environment-lane settings `environment`; none of `avoid`, none twice."""
@@ -55,36 +51,30 @@ class Sampler:
 
     def _ask(self, count: int, environment: Config, seen: set[Config]) -> list[Config]:
         held = {n: environment.get(n) for n, k in self._knobs.items() if k.lane == "environment"}
-        base = self._tpe(len(self._study.trials))
-        self._study.sampler = PartialFixedSampler(held, base) if held else base
+        base = TPESampler(seed=self._seed + len(seen), multivariate=True, constant_liar=True, n_startup_trials=0)
+        study = optuna.create_study(direction="minimize", sampler=PartialFixedSampler(held, base) if held else base)
+        study.add_trials([self._frozen(trial) for trial in self._seen()])
         found: list[Config] = []
         for _ in range(4 * count):
-            trial = self._study.ask(self._distributions)
+            trial = study.ask(self._distributions)
             config = Config.of({n: str(v) for n, v in trial.params.items()})
             if config in seen:
-                self._study.tell(trial, state=TrialState.FAIL)
+                study.tell(trial, state=TrialState.FAIL)
                 continue
             seen.add(config)
-            self._asked[config] = trial
             found.append(config)
             if len(found) == count:
                 break
         return found
 
-    def tell(self, trial: TrialFinished) -> None:
-        """Report what was asked for. A config that was not asked for is learned instead."""
-        asked = self._asked.pop(trial.config, None)
-        if asked is None:
-            self.learn([trial])
-        elif trial.value is not None:
-            self._study.tell(asked, trial.value)
-        else:
-            self._study.tell(asked, state=_state(trial))
-
-    def abandon_except(self, evaluated: Container[Config]) -> None:
-        """Close what was asked for and never evaluated: an open trial makes every later ask rescan the history."""
-        for config in [c for c in self._asked if c not in evaluated]:
-            self._study.tell(self._asked.pop(config), state=TrialState.FAIL)
+    def _seen(self) -> list[TrialFinished]:
+        """What the next study knows, in the order told."""
+        if len(self._told) <= self._limit:
+            return self._told
+        finished = [i for i, t in enumerate(self._told) if t.value is not None]
+        best = sorted(finished, key=lambda i: self._told[i].value or 0.0)[: self._limit // 3]
+        newest = sorted(set(range(len(self._told))) - set(best), reverse=True)
+        return [self._told[i] for i in sorted([*best, *newest[: self._limit - len(best)]])]
 
     def _expressible(self, config: Config) -> bool:
         return all(config.get(n) in k.values for n, k in self._knobs.items())

@@ -92,7 +92,6 @@ def _suggest(run: Run, knobs: Mapping[str, Knob]) -> Iterator[list[Config]]:
         if not batch:
             return
         yield batch
-        sampler.abandon_except(run.trials)
 
 
 def _flip(run: Run, name: str, value: str) -> TrialFinished | None:
