@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ from tuner.protocol.messages import Loaded
 from tuner.session.base import Launch
 from tuner.session.deadlines import Deadlines
 from tuner.session.local import LocalSession
+
+# A shell that starts the tests in the background has them ignore it, and Python then raises nothing.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LOADED = Loaded(
     source="build",
