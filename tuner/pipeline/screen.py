@@ -40,8 +40,9 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
     for index, members in enumerate(tiers):
         left_s = until_s - run.budget.now()
         share_s = max(0.0, left_s if index == len(tiers) - 1 else _TIER_SHARE * left_s)
+        unlikely = members[0].tier == TIERS[-1] and members[0].group not in run.options.first
         # Where an earlier tier took more than the screen's own share, the spare time is what is left of both.
-        more_s = 0.0 if members[0].tier == TIERS[-1] else max(0.0, spare_s + min(0.0, left_s))
+        more_s = 0.0 if unlikely else max(0.0, spare_s + min(0.0, left_s))
         screened.tier(members, share_s, spare_s=more_s, first=index == 0)
     live, left = _sort_out(run, knobs, {t.config: t for t in screened.trials})
     left += [
