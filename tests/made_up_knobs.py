@@ -15,6 +15,7 @@ def knob(
     values: Sequence[str] = ("unset", "true"),
     lane: str = "option",
     acts_on: str = "hlo",
+    risk: str = "none",
 ) -> str:
     """A ``[[knob]]``: a flag to switch on, unless said otherwise."""
     offered = ", ".join(f'"{value}"' for value in values)
@@ -26,6 +27,7 @@ type = "{type}"
 values = [{offered}]
 lane = "{lane}"
 acts_on = "{acts_on}"
+risk = "{risk}"
 why = "made up"
 source = "test"
 """

@@ -196,7 +196,7 @@ def test_merging_brings_bundles_too_and_two_runs_of_one_name_stay_apart(
 def test_garbage_is_shown_first_and_records_of_results_stay(tune: Tune, run: RunFolder, folder: Path) -> None:
     seal(run, DEFAULT)
     tune("store", "rebuild")
-    (run.scratch / "reference.npz").write_bytes(bytes(2_000_000))
+    (run.scratch / "reference.bin").write_bytes(bytes(2_000_000))
     (folder / ".tuner" / "tuner.db.corrupt-1").write_bytes(b"x")
     unfinished = keep_run(folder / ".tuner", Path("nbody.py"), "nbody-half")
     got = tune("store", "gc", "--keep", "1", "--unfinished")

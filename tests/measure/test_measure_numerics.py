@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -236,3 +237,20 @@ def test_the_workloads_own_check_decides_alone() -> None:
     refused = NumericsReply(leaves=(leaf(0.0),), check=False, check_message="energy drifts")
     assert judge(refused, LIMITS) == (False, "wrong result: energy drifts")
     assert not judge(NumericsReply(leaves=(), check=False), [])[0]
+
+
+def test_coarser_products_than_a_coarse_control_has_fail_the_limits_of_what_trades_accuracy() -> None:
+    """Where the control multiplies in TF32, what harmless changes do to an update is coarse too (1e-4, seen on a card),
+    and a generous multiple of that has room for products in bfloat16 (1.6e-3)."""
+
+    def update(moved_l2: float) -> NumericsReply:
+        found = leaf(0.0, steps=MANY, shape=(256, 256))
+        return reply((replace(found, travel=0.01, moved_l2=moved_l2, moved_slope=0.0),))
+
+    nulls = [update(1.03e-4), update(1.04e-4), update(0.99e-4)]
+    usual, strict = tolerances(nulls), tolerances(nulls, strict=True)
+    assert judge(update(1.6e-3), usual)[0]
+    passed, reason = judge(update(1.6e-3), strict)
+    assert not passed
+    assert "relative error of the update 1.6e-03" in reason
+    assert judge(update(3e-4), strict) == (True, "")

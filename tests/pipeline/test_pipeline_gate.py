@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import made_up_knobs
 import pytest
 
 from tuner.knobs import Config
@@ -73,3 +74,18 @@ def test_nothing_is_computed_precisely_while_all_results_are_right(tune_on):
 def test_not_a_number_gets_no_second_chance(tune_on):
     outcome = tune_on(FakeMachine(effects=EFFECTS, wrong={("xla_good", "true"): float("nan")}, truth=OFF))
     assert record(outcome, ConfirmRecord).chosen == Config()
+
+
+@pytest.mark.parametrize("risk", ["none", "numerics"])
+def test_what_is_declared_to_trade_accuracy_may_not_lie_as_far_from_the_default(tune_on, tmp_path, risk):
+    """Nor farther from the truth: a generous limit is for sums in another order."""
+    space = tmp_path / "declared.toml"
+    space.write_text(made_up_knobs.space(made_up_knobs.knob("xla_good", risk=risk)))
+    machine = FakeMachine(effects=EFFECTS, wrong={("xla_good", "true"): 2e-4}, rounding=5e-5)
+    outcome = tune_on(machine, spaces=(str(space),))
+    trades = risk == "numerics"
+    assert record(outcome, ConfirmRecord).chosen == (Config() if trades else GOOD)
+    found = gates(outcome, GOOD)
+    assert {gate.strict for gate in found} == {trades}
+    assert {gate.passed for gate in found} == {not trades}
+    assert len(made(outcome)) == trades

@@ -283,7 +283,7 @@ def test_real_ranks_hold_their_parts_and_one_that_dies_ends_all(
     assert isinstance(second, Block)
     assert len(first.ranks_s) == 2
     assert first.step_s == max(first.ranks_s)
-    reference = tmp_path / "reference.npz"
+    reference = tmp_path / "reference.bin"
     assert isinstance(session.numerics("control", steps=3, reference=reference, save=True), NumericsReply)
     again = session.numerics("fast", steps=3, reference=reference)
     assert isinstance(again, NumericsReply)
@@ -338,7 +338,7 @@ def test_four_ranks_agree_and_one_whose_build_raises_is_named(real: Callable[...
         environ={n: v for n, v in os.environ.items() if not n.startswith(("XLA_", "JAX_"))},
         deadlines=Deadlines(),
     )
-    reference = tmp_path / "reference.npz"
+    reference = tmp_path / "reference.bin"
     try:
         assert alone.start().process_count == 1
         alone.compile([Variant(id="control")])

@@ -209,7 +209,7 @@ USUAL = {F32: ("blocked", "rough"), BF16: ("excess precision off", "exact")}
 
 def gated(dtype: Any, seed: int, folder: Path, names: Sequence[str]) -> dict[str, Any]:
     fault = np.zeros((), np.int32)
-    reference, precise = folder / "reference.npz", folder / "precise.npz"
+    reference, precise = folder / "reference.bin", folder / "precise.bin"
     session = session_of(seed, fault=fault, dtype=dtype)
     asked(session, "control", reference, save=True)
     nulls = [asked(session, "control", reference, nudge=draw) for draw in (0, 1, 2)]

@@ -101,3 +101,14 @@ def test_zeros_infinities_and_signs_stay_whatever_the_grain() -> None:
         assert np.isfinite(moved[5:]).all()
         assert (np.signbit(moved) == np.signbit(values)).all()
         assert (moved[5:] != 0).all()
+
+
+@pytest.mark.parametrize("grain", [0.0, 2.0**-8])
+def test_every_part_of_a_large_array_moves_by_draws_of_its_own(grain: float) -> None:
+    values = np.ones((3, 1 << 18), np.float32)
+    moved = nudged(values, (1, 5), grain=grain)
+    assert moved.shape == values.shape
+    assert np.array_equal(moved, nudged(values, (1, 5), grain=grain))
+    assert not np.array_equal(moved[0], moved[1])
+    assert not np.array_equal(moved[1], moved[2])
+    assert np.mean(moved != values) > 0.9

@@ -89,7 +89,7 @@ def test_of_a_leaf_that_takes_an_inputs_place_the_movement_is_told_after_the_las
 def test_two_draws_differ_and_a_larger_one_moves_more(worker: Worker) -> None:
     first, second = (leaves(worker, "control", nudge=draw)["out[0]['w']", 3] for draw in (1, 2))
     assert first.moved_l2 != second.moved_l2
-    reference = str(worker.folder / "reference.npz")
+    reference = str(worker.folder / "reference.bin")
     reply = worker.ask(Numerics(id="control", steps=3, reference=reference, nudge=1, nudge_size=1e5))
     large = {(leaf.path, leaf.steps): leaf for leaf in reply.leaves}["out[0]['w']", 3]
     assert large.moved_l2 > 8 * first.moved_l2
@@ -97,7 +97,7 @@ def test_two_draws_differ_and_a_larger_one_moves_more(worker: Worker) -> None:
 
 
 def test_a_precise_reference_is_float64_and_near(worker: Worker) -> None:
-    precise = str(worker.folder / "precise.npz")
+    precise = str(worker.folder / "precise.bin")
     saved = worker.ask(Numerics(id="control", steps=3, reference=precise, save=True, precise=True))
     assert (saved.leaves, saved.precision) == ((), "float64")
     reply = worker.ask(Numerics(id="control", steps=3, reference=precise, precise=True))
@@ -148,7 +148,7 @@ def test_integers_that_differ_are_counted(worker: Worker) -> None:
 
 
 def test_another_shape_is_a_wrong_result_and_another_horizon_a_wrong_request(worker: Worker) -> None:
-    reference = str(worker.folder / "reference.npz")
+    reference = str(worker.folder / "reference.bin")
     failure = worker.ask(Numerics(id="F32_F32_F32", steps=3, reference=reference))
     assert isinstance(failure, Failure)
     assert failure.kind is FailureClass.WRONG_RESULT
@@ -162,7 +162,7 @@ def test_another_process_reads_the_reference_and_agrees(worker: Worker, start_wo
     other = start_worker()
     other.loaded(SOURCE)
     other.compile(Variant(id="control"))
-    (other.folder / "reference.npz").write_bytes((worker.folder / "reference.npz").read_bytes())
+    (other.folder / "reference.bin").write_bytes((worker.folder / "reference.bin").read_bytes())
     reply = other.numerics("control")
     assert len(reply.leaves) == 8
     assert all((leaf.l2, leaf.slope, leaf.masks_equal) == (0.0, 0.0, True) for leaf in reply.leaves)

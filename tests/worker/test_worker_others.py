@@ -55,7 +55,7 @@ for epoch in range(100):
 """
 
 
-def ask(worker: Worker, function: str, *, handle: str = "control", name: str = "other.npz", **fields: object) -> object:
+def ask(worker: Worker, function: str, *, handle: str = "control", name: str = "other.bin", **fields: object) -> object:
     reference = str(worker.folder / name)
     return worker.ask(Numerics(id=handle, steps=1, reference=reference, function=function, **fields))  # type: ignore[arg-type]
 
@@ -77,8 +77,8 @@ def test_a_function_is_compiled_compared_and_timed_as_the_step_is(start_worker) 
     assert (same.path, same.l2, same.travel) == ("out", 0.0, None)
     assert ask(worker, "evaluate", nudge=1, nudge_size=1e3).leaves[0].l2 > 1e-6
     assert ask(worker, "evaluate", handle="wrong").leaves[0].l2 == pytest.approx(0.01, rel=1e-3)
-    assert ask(worker, "evaluate", name="precise.npz", save=True, precise=True).precision == "float64"
-    assert 0 < ask(worker, "evaluate", name="precise.npz", precise=True).leaves[0].l2 < 1e-6
+    assert ask(worker, "evaluate", name="precise.bin", save=True, precise=True).precision == "float64"
+    assert 0 < ask(worker, "evaluate", name="precise.bin", precise=True).leaves[0].l2 < 1e-6
     (block,) = worker.ask(Round(arms=(Arm(id="control", steps=3),), function="evaluate")).blocks
     assert isinstance(block, Block)
 
@@ -94,7 +94,7 @@ def test_a_function_is_compiled_compared_and_timed_as_the_step_is(start_worker) 
     other = start_worker()
     other.loaded(BUILD.replace("key(1)", "key(2)"))
     other.ask(Compile(variants=(Variant(id="control"),), function="evaluate"))
-    (other.folder / "other.npz").write_bytes((worker.folder / "other.npz").read_bytes())
+    (other.folder / "other.bin").write_bytes((worker.folder / "other.bin").read_bytes())
     (adopted,) = ask(other, "evaluate").leaves
     assert adopted.l2 == 0, "a function's reference brings its inputs"
 
@@ -109,8 +109,8 @@ def test_a_scripts_other_functions_are_kept_with_arrays_that_live(start_worker) 
     worker.round("control")
     for function in loaded.others:
         worker.ask(Compile(variants=(Variant(id="control"),), function=function))
-        assert ask(worker, function, name=f"{function}.npz", save=True) == NumericsReply(leaves=())
-        assert [leaf.l2 for leaf in ask(worker, function, name=f"{function}.npz").leaves] == [0.0]
+        assert ask(worker, function, name=f"{function}.bin", save=True) == NumericsReply(leaves=())
+        assert [leaf.l2 for leaf in ask(worker, function, name=f"{function}.bin").leaves] == [0.0]
     assert isinstance(worker.round("control").blocks[0], Block)
 
 

@@ -116,7 +116,7 @@ class Worker:
         return reply
 
     def numerics(self, handle: str, *, steps: int = 3, save: bool = False, nudge: int = 0) -> NumericsReply:
-        reference = str(self.folder / "reference.npz")
+        reference = str(self.folder / "reference.bin")
         reply = self.ask(Numerics(id=handle, steps=steps, reference=reference, save=save, nudge=nudge))
         assert isinstance(reply, NumericsReply), reply
         return reply

@@ -199,7 +199,7 @@ class _Check:
 
     def numbers(self, default: Session, tuned: Session) -> Finding:
         """The tuned step's results against the default's, as the gate compares them."""
-        steps, reference = self.control.numerics_steps, self.folder / "reference.npz"
+        steps, reference = self.control.numerics_steps, self.folder / "reference.bin"
         saved = default.numerics(_CONTROL, steps=steps, reference=reference, save=True)
         default.round([Arm(id=_CONTROL, steps=1)])  # the file is written beside the work; timing waits for it
         reply = saved if isinstance(saved, Failure) else tuned.numerics(_CONTROL, steps=steps, reference=reference)
@@ -212,7 +212,7 @@ class _Check:
 
     def _second_chance(self, default: Session, tuned: Session, reply: NumericsReply, reason: str) -> tuple[bool, str]:
         """Different, but no farther from a high-precision reference?"""
-        steps, reference = self.control.numerics_steps, self.folder / "precise.npz"
+        steps, reference = self.control.numerics_steps, self.folder / "precise.bin"
         saved = default.numerics(_CONTROL, steps=steps, reference=reference, save=True, precise=True)
         if isinstance(saved, Failure):
             return False, reason

@@ -12,7 +12,7 @@ from tuner.errors import SpaceError, UsageError
 from tuner.knobs.combinations import forbidden
 from tuner.knobs.config import Config
 from tuner.knobs.declare import Declared, Faults, SpaceFile, companions, did_you_mean, read
-from tuner.knobs.knob import UNSET, Forbid, Knob, Preset
+from tuner.knobs.knob import UNSET, Forbid, Knob, Preset, Risk
 from tuner.knobs.values import complaint
 
 __all__ = ["SearchSpace", "default_spaces", "load_spaces", "shipped_spaces"]
@@ -52,6 +52,10 @@ class SearchSpace(msgspec.Struct, frozen=True, kw_only=True):
 
     def __contains__(self, name: object) -> bool:
         return any(name == knob.name or name in knob.aliases for knob in self.knobs)
+
+    def risks(self, names: Collection[str], risk: Risk) -> bool:
+        """Whether one of these knobs is declared to have this risk."""
+        return any(k.risk == risk and k.name in names for k in self.knobs)
 
     def with_knobs(self, more: Iterable[Knob]) -> SearchSpace:
         """This space with `more` knobs behind its own. Raises SpaceError if a name is taken."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tuner.measure.ratios import log_ratios, schedule
     from tuner.measure.stability import Instability, instability, upheld
     from tuner.measure.ties import tie_break
-    from tuner.measure.types import Estimate, Gains, Levels, Tolerance, Verdict
+    from tuner.measure.types import Estimate, Gains, Levels, Limits, Tolerance, Verdict
     from tuner.measure.verdicts import verdict
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "Gains",
     "Instability",
     "Levels",
+    "Limits",
     "Objective",
     "Pair",
     "PairCost",
@@ -114,6 +115,7 @@ _HOMES = {
     "PairCost": "levels",
     "PairPlan": "levels",
     "RaceState": "racing",
+    "Limits": "types",
     "Tolerance": "types",
     "Verdict": "types",
     "allowed_loss": "minimise",

@@ -64,16 +64,20 @@ def epsilon(dtype: str) -> float | None:
     return 1.0 if "float" in dtype or "complex" in dtype else None
 
 
-def tolerances(null_replies: Sequence[NumericsReply], coarse: NumericsReply | None = None) -> tuple[Tolerance, ...]:
+def tolerances(
+    null_replies: Sequence[NumericsReply], coarse: NumericsReply | None = None, *, strict: bool = False
+) -> tuple[Tolerance, ...]:
     """The gate's limits, one a leaf and number of steps, from a null set of harmless changes.
 
     `null_replies`: the control against its own reference with inputs moved by rounding errors, benign recompiles,
     plain repeats. `coarse`: the control with inputs moved by `COARSE_NUDGE` rounding errors, for what jumps alone.
+    `strict`: for settings that are declared to trade accuracy. What is generous towards sums in another order would
+    let products in a narrower format pass as well.
 
     For floating leaves a limit is the larger of
 
-    - a multiple of the largest null statistic: 3 + 9/√(elements) times, or up to 32 times while the limit stays below
-      1e-3 (after more than one step: twice that);
+    - a multiple of the largest null statistic: 3 + 9/√(elements) times, or, unless `strict`, up to 32 times while the
+      limit stays below 1e-3 (after more than one step: twice that);
     - a floor: 256 eps (of float32 at most) for sums in another order, plus for the slope 4 eps/√(elements in the
       smallest slice) and for l2 one eps for rounding results to the leaf's dtype; times √steps. For what was done to a
       leaf that takes an input's place, the rounding counts in units of the movement, and for as many elements as a
@@ -95,7 +99,7 @@ def tolerances(null_replies: Sequence[NumericsReply], coarse: NumericsReply | No
         for leaf in reply.leaves:
             seen[leaf.path, leaf.steps].append(leaf)
     coarsely = {(leaf.path, leaf.steps): leaf for leaf in coarse.leaves} if coarse else {}
-    return tuple(_tolerance(leaves, coarsely.get(key)) for key, leaves in seen.items())
+    return tuple(_tolerance(leaves, coarsely.get(key), strict=strict) for key, leaves in seen.items())
 
 
 def judge(reply: NumericsReply, limits: Iterable[Tolerance]) -> tuple[bool, str]:
@@ -169,7 +173,7 @@ def _times_farther(leaf: LeafStats, control: LeafStats, limit: Tolerance) -> flo
     )
 
 
-def _tolerance(leaves: Sequence[LeafStats], coarse: LeafStats | None) -> Tolerance:
+def _tolerance(leaves: Sequence[LeafStats], coarse: LeafStats | None, *, strict: bool) -> Tolerance:
     leaf = leaves[0]
     l2 = max(x.l2 for x in leaves)
     moves = leaf.travel is not None and not any(x.still for x in leaves)
@@ -185,7 +189,7 @@ def _tolerance(leaves: Sequence[LeafStats], coarse: LeafStats | None) -> Toleran
         loose = 1.0 if leaf.steps <= 1 else _LOOSE
         growth = math.sqrt(max(1, leaf.steps))
         jumps = _jumps(largest, getattr(coarse, name) if coarse else None)
-        return max((sums + rounding) * growth, loose * _multiple(largest, leaf.size), jumps)
+        return max((sums + rounding) * growth, loose * _multiple(largest, leaf.size, strict=strict), jumps)
 
     limits = {"l2": limit("l2", _ROUNDING_L2 * eps), "slope": limit("slope", _ROUNDING_SLOPE * eps / in_slice)}
     if leaf.travel:
@@ -209,9 +213,9 @@ def _jumping(leaf: LeafStats, eps: float) -> float:
     return min(1.0, max(_JUMPS / leaf.size, _JUMP_SHARE * leaf.travel))
 
 
-def _multiple(largest: float, size: int) -> float:
-    strict = _STRICT + (_STRICT_SCALAR - _STRICT) / math.sqrt(max(1, size))
-    return max(strict * largest, min(_GENEROUS * largest, _GENEROUS_UP_TO))
+def _multiple(largest: float, size: int, *, strict: bool) -> float:
+    least = (_STRICT + (_STRICT_SCALAR - _STRICT) / math.sqrt(max(1, size))) * largest
+    return least if strict else max(least, min(_GENEROUS * largest, _GENEROUS_UP_TO))
 
 
 def _share_allowed(largest: float, flipped: float, size: int) -> float:

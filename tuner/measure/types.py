@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Estimate", "Gains", "Levels", "Tolerance", "Verdict"]
+__all__ = ["Estimate", "Gains", "Levels", "Limits", "Tolerance", "Verdict"]
 
 # Gains of one arm, one a round or one a pair of processes; NaN where the arm was absent.
 Gains: TypeAlias = Union[Sequence[float], "NDArray[np.float64]"]
@@ -73,3 +73,10 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     moved_l2: float | None = None
     moved_slope: float | None = None
     moves: bool = False
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """One null set's limits for each output leaf: for most settings, and for those declared to trade accuracy."""
+
+    usual: tuple[Tolerance, ...] = ()
+    strict: tuple[Tolerance, ...] = ()

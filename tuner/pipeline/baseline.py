@@ -14,8 +14,8 @@ from tuner.measure import (
     BlockForm,
     ControlNoise,
     Estimate,
+    Limits,
     PairPlan,
-    Tolerance,
     block_form,
     control_noise,
     pair_levels,
@@ -101,7 +101,8 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
         start_s=bench.loaded.import_s + bench.loaded.init_s + bench.loaded.build_s,
         compile_s=bench.control.compile_s,
         peak_bytes=bench.control.peak_bytes,
-        tolerances=limits,
+        tolerances=limits.usual,
+        strict_tolerances=limits.strict,
         numerics_steps=numerics_steps,
         carried=bench.loaded.carried,
         pair_s=pair_s,
@@ -216,7 +217,7 @@ def _benign(run: Run, bench: Bench) -> list[str]:
     return [h for h in changes if not isinstance(made[h], Failure)]
 
 
-def _null_set(run: Run, bench: Bench, steps: int, benign: Sequence[str]) -> tuple[Tolerance, ...]:
+def _null_set(run: Run, bench: Bench, steps: int, benign: Sequence[str]) -> Limits:
     """What harmless changes do to the results: repeats, inputs moved by rounding errors, benign recompiles."""
     run.status("baseline", "measuring what harmless changes do to the results")
     saved = bench.numerics(CONTROL, steps=steps, save=True)

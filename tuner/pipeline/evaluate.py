@@ -242,8 +242,7 @@ class _Batch:
         """`--allow numerics` admits a config that sets a knob declared to change numbers; it stays labelled."""
         if "numerics" not in self.run.options.allow:
             return False
-        risky = {k.name for k in self.run.space.knobs if k.risk == "numerics"}
-        return bool(config.names & risky)
+        return self.run.space.risks(config.names, "numerics")
 
     def _one_by_one(self, failure: Failure) -> None:
         """The session died and took the batch along: try each config alone, so that the guilty one is named."""

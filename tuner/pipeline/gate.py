@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.errors import SessionEnded
 from tuner.knobs import Config
-from tuner.measure import judge, second_chance
+from tuner.measure import Tolerance, judge, second_chance
 from tuner.pipeline.context import Run
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import NumericsReply
@@ -12,10 +12,20 @@ from tuner.session import Session
 from tuner.store.events import NumericsCompared, PreciseReference
 from tuner.store.records import BaselineRecord
 
-__all__ = ["Home", "gated"]
+__all__ = ["Home", "gated", "is_strict", "limits_for"]
 
 Home = tuple[Session, str]
 """A session with default settings, and its handle of the control."""
+
+
+def limits_for(run: Run, config: Config) -> tuple[Tolerance, ...]:
+    """How far the results of `config` may lie from the default's."""
+    return run.record("baseline", BaselineRecord).limits(strict=is_strict(run, config))
+
+
+def is_strict(run: Run, config: Config) -> bool:
+    """Whether `config` is declared to trade accuracy: then it may not lie as far from the default as others do."""
+    return run.space.risks(config.names, "numerics")
 
 
 def gated(run: Run, session: Session, handle: str, config: Config, *, home: Home | None, phase: str) -> Failure | None:
@@ -29,12 +39,13 @@ def gated(run: Run, session: Session, handle: str, config: Config, *, home: Home
     reply = session.numerics(handle, steps=baseline.numerics_steps, reference=run.folder.reference)
     if isinstance(reply, Failure):
         return reply
-    passed, reason = judge(reply, baseline.tolerances)
+    limits = limits_for(run, config)
+    passed, reason = judge(reply, limits)
     precise: NumericsReply | None = None
     if not passed and reply.check is None:
         control = _control(run, home, session)
         if isinstance(control, NumericsReply):
-            passed, more, precise = _chance(run, session, handle, reply, control)
+            passed, more, precise = _chance(run, session, handle, reply, limits, control)
             reason = more if passed else f"{reason}; {more}"
         else:
             reason = f"{reason}; no high-precision reference: {control}"
@@ -47,19 +58,25 @@ def gated(run: Run, session: Session, handle: str, config: Config, *, home: Home
             passed=passed,
             reason=reason,
             precise=precise,
+            strict=is_strict(run, config),
         )
     )
     return None if passed else Failure(kind=FailureClass.WRONG_RESULT, phase=phase, message=reason)
 
 
 def _chance(
-    run: Run, session: Session, handle: str, reply: NumericsReply, control: NumericsReply
+    run: Run,
+    session: Session,
+    handle: str,
+    reply: NumericsReply,
+    limits: tuple[Tolerance, ...],
+    control: NumericsReply,
 ) -> tuple[bool, str, NumericsReply | None]:
     baseline = run.record("baseline", BaselineRecord)
     precise = session.numerics(handle, steps=baseline.numerics_steps, reference=run.folder.precise, precise=True)
     if isinstance(precise, Failure):
         return False, f"it can't be compared with a high-precision reference: {precise.message}", None
-    return *second_chance(reply, baseline.tolerances, precise=precise, control=control), precise
+    return *second_chance(reply, limits, precise=precise, control=control), precise
 
 
 def _control(run: Run, home: Home | None, session: Session) -> NumericsReply | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tuner.measure import COARSE_NUDGE, Tolerance, tolerances
+from tuner.measure import COARSE_NUDGE, Limits, tolerances
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
 from tuner.protocol.failure import Failure
@@ -37,9 +37,7 @@ def benign_variants(run: Run) -> list[Variant]:
     return [Variant(id=f"benign-{index}", compiler_options=options) for index, options in enumerate(changes)]
 
 
-def limits_of(
-    ask: Ask, benign: Sequence[str], *, note: Callable[[str, NumericsReply], None]
-) -> tuple[Tolerance, ...] | Failure:
+def limits_of(ask: Ask, benign: Sequence[str], *, note: Callable[[str, NumericsReply], None]) -> Limits | Failure:
     """The gate's limits: from the control again, inputs moved by rounding errors, and the benign recompiles (handles).
 
     `note` is told each reply with its purpose. A benign recompile that fails tells nothing; the failure of the control
@@ -58,4 +56,4 @@ def limits_of(
     if isinstance(coarse, Failure):
         return coarse
     note("coarse", coarse)
-    return tolerances(replies, coarse)
+    return Limits(usual=tolerances(replies, coarse), strict=tolerances(replies, coarse, strict=True))

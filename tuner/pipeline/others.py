@@ -15,10 +15,11 @@ import msgspec
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config
-from tuner.measure import Estimate, Tolerance, estimate, judge, pair_of, second_chance, steps_per_block
+from tuner.measure import Estimate, Limits, estimate, judge, pair_of, second_chance, steps_per_block
 from tuner.pipeline.alternate import end_all, start_all
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
+from tuner.pipeline.gate import is_strict
 from tuner.pipeline.launches import launch
 from tuner.pipeline.nulls import benign_variants, limits_of
 from tuner.protocol.failure import Failure, FailureClass
@@ -42,7 +43,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     reference, None where that can't be had. `steps`: calls a block."""
 
     compiled: Compiled
-    limits: tuple[Tolerance, ...]
+    limits: Limits
     precise: NumericsReply | None
     steps: int
 
@@ -118,7 +119,7 @@ class _Others:
                 for index, name in enumerate(names):
                     began = self.run.budget.now()
                     if self.spent_s < self.limit_s:
-                        work(name, living, self.run.folder.scratch / f"other-{index}.npz")
+                        work(name, living, self.run.folder.scratch / f"other-{index}.bin")
                     self.spent_s += self.run.budget.now() - began
         finally:
             end_all(self.run, sessions)
@@ -201,7 +202,8 @@ class _Others:
             reply = session.numerics(CONTROL, steps=1, reference=reference, function=name)
             if isinstance(reply, Failure):
                 return OtherFunction(name=name, failure=reply, default_peak_bytes=peak, peak_bytes=made.peak_bytes)
-            passed, reason = judge(reply, known.limits)
+            limits = known.limits.strict if is_strict(self.run, self.config) else known.limits.usual
+            passed, reason = judge(reply, limits)
             precise = None
             control = known.precise
             if not passed and control is None and DEFAULT in sessions:
@@ -211,7 +213,7 @@ class _Others:
                 answer = session.numerics(CONTROL, steps=1, reference=file, precise=True, function=name)
                 if isinstance(answer, NumericsReply):
                     precise = answer
-                    passed, more = second_chance(reply, known.limits, precise=answer, control=control)
+                    passed, more = second_chance(reply, limits, precise=answer, control=control)
                     reason = more if passed else f"{reason}; {more}"
         except SessionEnded as ended:
             return OtherFunction(name=name, failure=ended.failure, default_peak_bytes=peak)
@@ -242,6 +244,7 @@ class _Others:
                 reason=reason,
                 precise=precise,
                 function=function,
+                strict=is_strict(self.run, config),
             )
         )
 

@@ -17,6 +17,7 @@ from tuner.machine import relevant
 from tuner.measure import Verdict
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
+from tuner.pipeline.gate import limits_for
 from tuner.pipeline.launches import emitted, launch
 from tuner.pipeline.profiles import profile_sides
 from tuner.pipeline.sealed import DRAWS, Sealed, best_draw, compare, draws_differ
@@ -190,7 +191,7 @@ def _manifest(
             margin=run.margin,
             form=baseline.form,
             numerics_steps=baseline.numerics_steps,
-            tolerances=baseline.tolerances,
+            tolerances=limits_for(run, confirmed.chosen),
         ),
     )
 

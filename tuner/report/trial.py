@@ -64,8 +64,10 @@ def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
                 compiled = event
             case NumericsCompared(session=trial.session, config=trial.config, purpose="gate"):
                 numerics = event
-    tolerances = view.baseline.tolerances if view.baseline else ()
-    worst = _worst(numerics.reply.leaves, tolerances) if numerics else None
+    worst = None
+    if numerics is not None:
+        limits = view.baseline.limits(strict=numerics.strict) if view.baseline else ()
+        worst = _worst(numerics.reply.leaves, limits)
     return TrialView(
         run=view.run,
         objective=view.objective,

@@ -55,8 +55,6 @@ _LEAVES = ("[0]['params']", "[1]")
 _FAR = 0.9
 # A block's first step in steps: caches are cold, and the call path wakes up.
 _FIRST = 1.5
-# Relative size of what rounding leaves between two compiles of the same step, and after a nudge of its inputs.
-_ROUNDING = 1e-7
 
 
 class _Candidate(msgspec.Struct, frozen=True):
@@ -176,7 +174,7 @@ class FakeSession:
         except OSError as trouble:
             return Failure(kind=FailureClass.RUNTIME, phase="numerics", message=f"no reference: {trouble}")
         same = saved["code"] == candidate.code and not nudge
-        rounding = 0.0 if same else _ROUNDING * (1.0 + self._rng.random())
+        rounding = 0.0 if same else self._machine.rounding * (1.0 + self._rng.random())
         return NumericsReply(
             leaves=tuple(
                 _leaf(path, steps=n, slope=error - saved["slope"], rounding=rounding * math.sqrt(n))

@@ -53,6 +53,7 @@ class FakeMachine:
 
     `effects`: settings → log ratio, added where all of them are set. `failures`: settings → `Fault`, or just its class
     (in compile). `wrong`: settings → error of the regression slope of every output; NaN: not-a-number outputs.
+    `rounding`: relative size of what is left between two compiles of the same step, and after a nudge of its inputs.
     `truth`: the slope that a high-precision reference would have, 0.0 the default's; None: it can't be had. `others`:
     other functions of the program by name, each as a machine that only these fields of count.
     `inert`: names, or single settings, that leave the compiled code alone (they may still have effects).
@@ -78,6 +79,7 @@ class FakeMachine:
         effects: Mapping[Settings, float] | None = None,
         failures: Mapping[Settings, Fault | FailureClass] | None = None,
         wrong: Mapping[Settings, float] | None = None,
+        rounding: float = 1e-7,
         truth: float | None = 0.0,
         others: Mapping[str, FakeMachine] | None = None,
         inert: Collection[str | tuple[str, str]] = (),
@@ -131,6 +133,7 @@ class FakeMachine:
         self._wrong = {_parts(k): v for k, v in (wrong or {}).items()}
         self._failures = {_parts(k): v if isinstance(v, Fault) else Fault(kind=v) for k, v in (failures or {}).items()}
         self.sessions: list[FakeSession] = []
+        self.rounding = rounding
         self.truth = truth
         self.others = dict(others or {})
         self._host: FakeMachine | None = None

@@ -87,7 +87,8 @@ class CandidateCompiled(Event, frozen=True, kw_only=True, tag="candidate_compile
 class NumericsCompared(Event, frozen=True, kw_only=True, tag="numerics_compared"):
     """`purpose`: gate · null (benign changes that set the tolerance) · coarse (inputs moved further, for integers).
     `passed` None for the null set. `reason`: why not, or how, if it took the second chance; `precise`: the same results
-    against the high-precision reference, where that was asked. `function`: another function than the step.
+    against the high-precision reference, where that was asked. `function`: another function than the step. `strict`:
+    held to the limits of settings that are declared to trade accuracy.
     """
 
     session: str
@@ -98,6 +99,7 @@ class NumericsCompared(Event, frozen=True, kw_only=True, tag="numerics_compared"
     reason: str = ""
     precise: NumericsReply | None = None
     function: str = ""
+    strict: bool = False
 
 
 class PreciseReference(Event, frozen=True, kw_only=True, tag="precise_reference"):

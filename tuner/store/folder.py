@@ -49,12 +49,12 @@ class RunFolder(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reference(self) -> Path:
         """The control's outputs, which the numerics gate compares with."""
-        return self.scratch / "reference.npz"
+        return self.scratch / "reference.bin"
 
     @property
     def precise(self) -> Path:
         """The step's outputs in a wider floating dtype, for results that the gate refuses."""
-        return self.scratch / "precise.npz"
+        return self.scratch / "precise.bin"
 
     @property
     def best_env(self) -> Path:

@@ -72,9 +72,9 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     `noise`: standard deviation of one round's control-to-control log ratio; `step_noise`: of the log time of one step
     timed by itself (None where a block is one step); `level_noise`: of the control's own log time from block to block.
     `resolution`: smallest gain the budget can resolve, if processes differ by `process_noise` as in `process_pairs`
-    earlier pairs (0: that is assumed). `pair_s`: what a pair of fresh processes takes; `reserve_s`: what confirm and
-    seal need. `skipped`: stages that the budget has no room for. `first_program`: the program of the very first call,
-    "" where it is `program`.
+    earlier pairs (0: that is assumed). `tolerances`, `strict_tolerances`: see `limits`. `pair_s`: what a pair of fresh
+    processes takes; `reserve_s`: what confirm and seal need. `skipped`: stages that the budget has no room for.
+    `first_program`: the program of the very first call, "" where it is `program`.
     """
 
     program: str
@@ -98,10 +98,15 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     settled: bool = True
     process_noise: float = 0.0
     process_pairs: int = 0
+    strict_tolerances: tuple[Tolerance, ...] = ()
     objective: Objective = Objective()
     warm_up: int = 1
     step_ms: float = 0.0
     first_program: str = ""
+
+    def limits(self, *, strict: bool) -> tuple[Tolerance, ...]:
+        """The numerics gate's limits; `strict`: for settings declared to trade accuracy (older logs have none)."""
+        return (self.strict_tolerances if strict else ()) or self.tolerances
 
     @property
     def form(self) -> BlockForm:

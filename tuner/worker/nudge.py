@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +13,7 @@ import numpy as np
 __all__ = ["nudged"]
 
 _UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_PART = 1 << 18  # elements moved at a time: they stay in a core's cache, and all cores are at work on a large array
 
 
 def nudged(
@@ -33,17 +36,35 @@ def nudged(
     bits = _float_bits(values.dtype)
     if bits is None or values.size == 0:
         return values.copy()
-    rng = np.random.default_rng(seed)
     own = float(ml_dtypes.finfo(values.dtype).eps)  # type: ignore[no-untyped-call]
-    if grain > own or size != 1:
-        return _rounded_once_more(values, rng, size * max(grain, own))
+    flat = np.ascontiguousarray(values).reshape(-1)
+    result = np.empty_like(flat)
+    seeds = (seed,) if isinstance(seed, int) else tuple(seed)
+
+    def move(index: int) -> None:
+        here = slice(index * _PART, (index + 1) * _PART)
+        rng = np.random.default_rng((*seeds, index))
+        if grain > own or size != 1:
+            result[here] = _rounded_once_more(flat[here], rng, size * max(grain, own))
+        else:
+            result[here] = _one_ulp(flat[here], rng, bits)
+
+    indices = range(-(-flat.size // _PART))
+    # NumPy lets go of the interpreter's lock in its loops and its generators.
+    with ThreadPoolExecutor(min(len(indices), os.cpu_count() or 1), thread_name_prefix="tuner-nudge") as pool:
+        list(pool.map(move, indices))
+    return result.reshape(values.shape)
+
+
+def _one_ulp(values: np.ndarray[Any, Any], rng: np.random.Generator, bits: int) -> np.ndarray[Any, Any]:
+    """Each value's neighbour above or below, by chance; below where there is none above, and above the smallest."""
     unsigned = _UNSIGNED[values.dtype.itemsize]
-    raw = np.ascontiguousarray(values).view(unsigned).reshape(values.shape)
+    raw = values.view(unsigned)
     sign = unsigned(1 << (bits - 1))
     magnitude = raw & ~sign
     up = rng.integers(0, 2, size=values.shape, dtype=np.uint8).astype(bool)
     larger, smaller = magnitude + unsigned(1), magnitude - unsigned(1)
-    larger_fits = np.isfinite(larger.view(values.dtype).reshape(values.shape))
+    larger_fits = np.isfinite(larger.view(values.dtype))
     steps = np.where(larger_fits & (up | (smaller == 0)), larger, smaller)
     stays = (magnitude == 0) | ~np.isfinite(values)
     result: np.ndarray[Any, Any] = np.where(stays, raw, steps | (raw & sign)).view(values.dtype)

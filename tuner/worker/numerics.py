@@ -43,6 +43,7 @@ def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
         session.state.adopt(reference.horizons[0], _paths(session))
     horizons: dict[int, tuple[Leaf, ...]] = _inputs(session)
     stats: list[LeafStats] = []
+    starts: list[Start | None] | None = None
     passed, message = None, ""
     candidate = session.candidate(request.id)
     try:
@@ -56,7 +57,8 @@ def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
                 horizons[steps] = collected(out)
             else:
                 last = steps == request.steps
-                starts = _starts(session, out, request) if last or request.nudge else None
+                if starts is None and (last or request.nudge):
+                    starts = _starts(session, out, request)
                 found = _compared(session, reference.horizons[steps], out, steps, starts)
                 stats += found if last else [_standing(leaf) for leaf in found]
         if reference is not None and session.check is not None and not request.precise:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,10 @@ from tuner.worker.failures import Refused
 from tuner.worker.saved import is_key, to_host
 
 __all__ = ["Leaf", "Reference", "Writing", "collected", "read", "stamp_of", "write"]
+
+_MAGIC = b"tuner reference 1\n"
+_LENGTH = 8  # bytes of the description's length
+_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -99,43 +105,68 @@ class Writing:
 
 
 def write(reference: Reference, path: Path) -> None:
-    """Write `reference` to `path` (an npz archive of raw bytes with a description), whole or not at all."""
-    arrays, entries = [], []
-    for steps, leaves in reference.horizons.items():
-        for leaf in leaves:
-            raw = np.frombuffer(leaf.data.tobytes(), np.uint8)  # NumPy's own format forgets the narrow floats' names
-            arrays.append(raw)
-            entries.append(
-                {
-                    "steps": steps,
-                    "path": leaf.path,
-                    "dtype": leaf.dtype,
-                    "stored": leaf.data.dtype.name,
-                    "shape": leaf.data.shape,
-                    "key_impl": leaf.key_impl,
-                }
-            )
-    told = {"precision": reference.precision, "leaves": entries}
-    description = np.frombuffer(json.dumps(told).encode(), np.uint8)
+    """Write `reference` to `path`, whole or not at all: what it is, a description's length, that, and every leaf's
+    bytes as they lie in memory, from one alignment to the next."""
+    leaves = [(steps, leaf) for steps, those in reference.horizons.items() for leaf in those]
+    places = _places([leaf.data.nbytes for _, leaf in leaves])
+    entries = [
+        {
+            "steps": steps,
+            "path": leaf.path,
+            "dtype": leaf.dtype,
+            "stored": leaf.data.dtype.name,
+            "shape": leaf.data.shape,
+            "key_impl": leaf.key_impl,
+        }
+        for steps, leaf in leaves
+    ]
+    description = json.dumps({"precision": reference.precision, "leaves": entries}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     with unfinished.open("wb") as stream:
-        np.savez(stream, *arrays, description=description)
+        stream.write(_MAGIC + len(description).to_bytes(_LENGTH, "little") + description)
+        base = _aligned(stream.tell())
+        for place, (_, leaf) in zip(places, leaves, strict=True):
+            stream.seek(base + place)
+            stream.write(_bytes(leaf.data))
+        stream.truncate(base + (places[-1] + leaves[-1][1].data.nbytes if leaves else 0))
     unfinished.replace(path)
 
 
 def read(path: Path) -> Reference:
-    """The reference in `path`. Raises Refused(PROTOCOL) if there is none."""
+    """The reference in `path`, whose leaves are read from the disk as they are needed. Raises Refused(PROTOCOL) if
+    there is none."""
     try:
-        with np.load(path) as archive:
-            told = json.loads(archive["description"].tobytes())
-            entries, precision = told["leaves"], told["precision"]
-            arrays = [archive[f"arr_{i}"] for i in range(len(entries))]
+        raw = np.memmap(path, np.uint8, mode="r")
+        begin = len(_MAGIC) + _LENGTH
+        if raw[: len(_MAGIC)].tobytes() != _MAGIC:
+            raise ValueError("it begins otherwise")
+        end = begin + int.from_bytes(raw[len(_MAGIC) : begin].tobytes(), "little")
+        told = json.loads(raw[begin:end].tobytes())
+        dtypes = [jnp.dtype(entry["stored"]) for entry in told["leaves"]]
+        sizes = [
+            math.prod(entry["shape"]) * dtype.itemsize for entry, dtype in zip(told["leaves"], dtypes, strict=True)
+        ]
+        horizons: dict[int, tuple[Leaf, ...]] = {}
+        for entry, dtype, size, place in zip(told["leaves"], dtypes, sizes, _places(sizes), strict=True):
+            here = _aligned(end) + place
+            data = np.asarray(raw[here : here + size]).view(dtype).reshape(entry["shape"])
+            leaf = Leaf(entry["path"], entry["dtype"], data, entry["key_impl"])
+            horizons[entry["steps"]] = (*horizons.get(entry["steps"], ()), leaf)
     except (OSError, KeyError, ValueError) as error:
         raise Refused(FailureClass.PROTOCOL, f"{path} holds no reference outputs: {error}") from error
-    horizons: dict[int, tuple[Leaf, ...]] = {}
-    for entry, raw in zip(entries, arrays, strict=True):
-        data = np.frombuffer(raw.tobytes(), jnp.dtype(entry["stored"])).reshape(entry["shape"])
-        leaf = Leaf(entry["path"], entry["dtype"], data, entry["key_impl"])
-        horizons[entry["steps"]] = (*horizons.get(entry["steps"], ()), leaf)
-    return Reference(horizons, precision)
+    return Reference(horizons, told["precision"])
+
+
+def _bytes(data: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes themselves: no buffer is of bfloat16."""
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+
+
+def _places(sizes: Sequence[int]) -> list[int]:
+    """Where each of so many bytes begins, one aligned after the other."""
+    return list(itertools.accumulate((_aligned(size) for size in sizes), initial=0))[: len(sizes)]
+
+
+def _aligned(place: int) -> int:
+    return -(-place // _ALIGNMENT) * _ALIGNMENT

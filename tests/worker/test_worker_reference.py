@@ -1,0 +1,56 @@
+"""Reference outputs on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tuner.worker.failures import Refused
+from tuner.worker.reference import Leaf, Reference, read, write
+
+LEAVES = (
+    Leaf("out['w']", "bfloat16", np.linspace(-2, 2, 6).astype(ml_dtypes.bfloat16).reshape(2, 3), None),
+    Leaf("out['seen']", "bool", np.array([True, False, True]), None),
+    Leaf("out['loss']", "float32", np.float32(1.5).reshape(()), None),
+    Leaf("out['none']", "int32", np.zeros((0, 4), np.int32), None),
+    Leaf("out['key']", "key<fry>", np.array([7, 2**32 - 1], np.uint32), "threefry2x32"),
+    Leaf("out['turned']", "float64", np.arange(6.0).reshape(2, 3).T, None),
+)
+
+
+def test_every_leaf_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "reference.bin"
+    write(Reference({1: LEAVES, 4: LEAVES[:2]}, "float64"), path)
+    found = read(path)
+    assert found.precision == "float64"
+    assert list(found.horizons) == [1, 4]
+    assert len(found.horizons[4]) == 2
+    for leaf, again in zip(LEAVES, found.horizons[1], strict=True):
+        assert (again.path, again.dtype, again.key_impl) == (leaf.path, leaf.dtype, leaf.key_impl)
+        assert (again.data.dtype, again.data.shape) == (leaf.data.dtype, leaf.data.shape)
+        assert again.data.tobytes() == leaf.data.tobytes()
+    assert [p.name for p in path.parent.iterdir()] == ["reference.bin"]
+
+
+def test_a_reference_without_leaves_comes_back(tmp_path: Path) -> None:
+    write(Reference({}), tmp_path / "reference.bin")
+    assert read(tmp_path / "reference.bin") == Reference({})
+
+
+@pytest.mark.parametrize("kept", [0, 5, 20, 200, -1])
+def test_a_file_that_is_cut_short_is_refused(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "reference.bin"
+    write(Reference({1: LEAVES}), path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(Refused, match="holds no reference outputs"):
+        read(path)
+
+
+def test_another_file_and_a_missing_one_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "reference.bin").write_bytes(b"PK\x03\x04" * 100)
+    for name in ("reference.bin", "missing.bin"):
+        with pytest.raises(Refused, match=f"{name} holds no reference outputs"):
+            read(tmp_path / name)
