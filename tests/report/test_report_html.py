@@ -45,15 +45,21 @@ def local(element: ET.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
+@pytest.fixture
+def events(request: pytest.FixtureRequest) -> list[AnyEvent]:
+    """A run's events, read only where its test runs."""
+    return recorded(request.param) if isinstance(request.param, Path) else request.param
+
+
 EVERY: list[object] = [
     *(pytest.param(make(), id=name) for name, make in SCENARIOS.items()),
-    *(pytest.param(recorded(path), id=path.name.partition(".events")[0]) for path in RECORDED),
+    *(pytest.param(path, id=path.name.partition(".events")[0], marks=pytest.mark.slow) for path in RECORDED),
     pytest.param(faster()[:1], id="just-begun"),
     pytest.param(faster()[:12], id="under-way"),
 ]
 
 
-@pytest.mark.parametrize("events", EVERY)
+@pytest.mark.parametrize("events", EVERY, indirect=True)
 def test_any_run_makes_a_valid_page(events: list[AnyEvent]) -> None:
     """Names are unique, links within the page lead somewhere, headings go down a level at a time, and so on."""
     html = page(events)
@@ -85,7 +91,7 @@ def test_any_run_makes_a_valid_page(events: list[AnyEvent]) -> None:
     assert not re.search(r"\b(nan|inf)\b", html)
 
 
-@pytest.mark.parametrize("events", EVERY)
+@pytest.mark.parametrize("events", EVERY, indirect=True)
 def test_a_page_needs_nothing_but_itself(events: list[AnyEvent]) -> None:
     html = page(events)
     root = tree(html)
@@ -95,7 +101,7 @@ def test_a_page_needs_nothing_but_itself(events: list[AnyEvent]) -> None:
     assert not [name for e in root.iter() for name in e.attrib if name.startswith("on")]
 
 
-@pytest.mark.parametrize("events", EVERY)
+@pytest.mark.parametrize("events", EVERY, indirect=True)
 def test_coordinates_are_numbers_inside_the_drawing(events: list[AnyEvent]) -> None:
     """Text may hang over the edge by an anchor; marks and lines may not."""
     for svg in (e for e in tree(page(events)).iter() if local(e) == "svg"):

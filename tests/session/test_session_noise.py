@@ -13,6 +13,8 @@ import pytest
 
 from tuner.session.noise import NoiseModel, OwnNoise, SharedNoise, heavy_tailed, process_effect
 
+pytestmark = pytest.mark.slow  # statistics of tens of thousands of draws
+
 
 def test_tails_are_as_heavy_as_asked_for_at_variance_1() -> None:
     def draws(tail: float) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import tomllib
 import typing
@@ -107,10 +108,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {quoted}?)" if near else ""
 
 
+_fields = functools.cache(msgspec.structs.fields)  # they are found out anew at every call
+
+
+@functools.lru_cache(maxsize=8)  # what comes along is asked first, then everything
+def _toml(text: str) -> dict[str, Any]:
+    return tomllib.loads(text)
+
+
 def companions(file: SpaceFile) -> tuple[str, ...]:
     """The spaces that `file` is loaded with, for its presets set their knobs too: its top-level ``with``."""
     try:
-        named = tomllib.loads(file.text).get("with", [])
+        named = _toml(file.text).get("with", [])
     except tomllib.TOMLDecodeError:
         return ()  # `read` says where
     return tuple(str(name) for name in named) if isinstance(named, list) else (str(named),)
@@ -119,7 +128,7 @@ def companions(file: SpaceFile) -> tuple[str, ...]:
 def read(file: SpaceFile, faults: Faults) -> tuple[Declared, ...]:
     """Everything that `file` declares and that is well formed by itself; the rest goes to `faults`."""
     try:
-        top = tomllib.loads(file.text)
+        top = _toml(file.text)
     except tomllib.TOMLDecodeError as error:
         where, what = _toml_fault(file, error)
         faults.add(file, what, where=where)
@@ -176,7 +185,7 @@ class _Raw:
 
     def convert(self, kind: type[D]) -> D | None:
         """The entry as a `kind`, or None after its faults were noted."""
-        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        fields = {field.name: field for field in _fields(kind)}
         hints = {key: did_you_mean(key, fields) for key in self.entry if key not in fields}
         for key, hint in hints.items():
             self.fault(key, f"unknown{hint}")
@@ -207,7 +216,7 @@ class _Raw:
         if not isinstance(value, dict):
             self.fault("when", 'must be a table, e.g. when = { platform = "gpu" }')
             return
-        fields = {field.name: field.type for field in msgspec.structs.fields(When)}
+        fields = {field.name: field.type for field in _fields(When)}
         for key, given in value.items():
             if key not in fields:
                 self.fault(f"when.{key}", f"unknown{did_you_mean(key, fields)}")
