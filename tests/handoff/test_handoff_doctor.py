@@ -182,7 +182,17 @@ def test_a_name_that_only_looks_right_gets_the_right_one(name: str, meant: str) 
 
 
 @pytest.mark.parametrize(
-    "name", ["JAX_ENABLE_X64", "XLA_FLAGS", "NCCL_DEBUG", "CUDA_HOME", "NCCL_OUR_OWN_PLUGINS_NAME", "PATH", "XLAB_X"]
+    "name",
+    [
+        "JAX_ENABLE_X64",
+        "XLA_FLAGS",
+        "NCCL_DEBUG",
+        "CUDA_HOME",
+        "NCCL_VERSION",
+        "NCCL_OUR_OWN_PLUGINS_NAME",
+        "PATH",
+        "XLAB_X",
+    ],
 )
 def test_names_that_are_read_or_that_nobody_knows_are_left_alone(name: str) -> None:
     assert of(with_(FINE, env={name: ""}), "variables", "ok")

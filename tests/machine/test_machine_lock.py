@@ -132,7 +132,7 @@ def test_the_stamp_of_one_who_died_is_handed_over(tmp_path: Path) -> None:
     lock.release()
 
 
-@pytest.mark.parametrize(("pid", "free"), [(2**22 + 1, True), (os.getpid(), False)])
+@pytest.mark.parametrize(("pid", "free"), [(2**22 + 1, True), (os.getpid(), False)], ids=["dead", "alive"])
 def test_without_kernel_locks_the_holders_life_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pid: int, free: bool
 ) -> None:

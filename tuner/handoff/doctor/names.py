@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BELOW", "CONFUSED", "FAMILIES", "NCCL"]
+__all__ = ["BELOW", "CONFUSED", "FAMILIES", "LABELS", "NCCL"]
 
 FAMILIES = ("CUDA_", "JAX_", "LIBTPU_", "NCCL_", "NVIDIA_", "TF_XLA", "TPU_", "XLA_")
 """Beginnings of the names that are looked at."""
@@ -32,6 +32,9 @@ _BELOW = (
 )
 BELOW = frozenset(_BELOW.split())
 """Read below Python, where no file of jax's need mention them; documented by their makers."""
+
+LABELS = frozenset({"CUDA_VERSION", "NCCL_VERSION"})
+"""NVIDIA's container images say in these what they hold; nothing reads them, nobody meant another one."""
 
 _NCCL = (
     "ALGO BUFFSIZE CGA_CLUSTER_SIZE COLLNET_ENABLE COMM_BLOCKING COMM_ID CONF_FILE CROSS_NIC CUMEM_ENABLE "

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from tuner.errors import FlagsError
 from tuner.handoff.doctor.facts import Facts
 from tuner.handoff.doctor.finding import Finding, fail, ok, warn
-from tuner.handoff.doctor.names import BELOW, CONFUSED, FAMILIES, NCCL
+from tuner.handoff.doctor.names import BELOW, CONFUSED, FAMILIES, LABELS, NCCL
 from tuner.knobs.inherited import PIN_PREFIXES, check, pins
 from tuner.session.failures import log_text
 
@@ -26,7 +26,7 @@ def look_alikes(facts: Facts) -> Iterator[Finding]:
     known = (ours if report.config_names else set()) | nccl | BELOW
     found = False
     for name in sorted(facts.env):
-        if name in known - set(CONFUSED) or not name.startswith((*FAMILIES, *CONFUSED)):
+        if name in LABELS or name in known - set(CONFUSED) or not name.startswith((*FAMILIES, *CONFUSED)):
             continue
         why, meant = CONFUSED.get(name, ("", ""))
         if not meant:
