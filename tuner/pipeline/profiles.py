@@ -42,10 +42,10 @@ def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
             )
             return
         run.status("seal", "profiling a fresh process")
-        _profile(run, config, cache=cache if config == chosen else None, steps=steps_to_trace(baseline.step_s))
+        _profile(run, config, cache=cache if config == chosen else None, step_s=baseline.step_s)
 
 
-def _profile(run: Run, config: Config, *, cache: Path | None, steps: int) -> None:
+def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float) -> None:
     side = "default" if config == DEFAULT else "winner"
     found: StepProfile | Failure
     env = loading(cache) if cache else {}
@@ -73,7 +73,8 @@ def _profile(run: Run, config: Config, *, cache: Path | None, steps: int) -> Non
                 session,
                 platform=loaded.platform,
                 folder=run.folder.profiles / side,
-                steps=steps,
+                steps=steps_to_trace(step_s),
+                step_s=step_s,
                 ceiling=lambda living: measured_ceiling(living, run.folder.path.parent.parent, key),
             )
     except SessionEnded as ended:

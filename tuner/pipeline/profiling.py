@@ -105,6 +105,7 @@ def profile_workload(
             platform=loaded.platform,
             folder=options.folder,
             steps=steps,
+            step_s=step_s,
             ceiling=lambda living: measured_ceiling(living, options.root, key),
         )
     profile = _raise_on(found, options)

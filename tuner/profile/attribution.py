@@ -1,7 +1,7 @@
 """Joins two traces of one program by the order of their kernels: as it runs, and with every kernel attributed.
 
 Inside a CUDA graph kernels lose the names of their operations; without graphs they keep them, but the step is slower.
-The same kernels run in the same order in both, device by device.
+A device is given the same work in the same order in both, whatever of it runs side by side then.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from difflib import SequenceMatcher
 
 import msgspec
 
+from tuner.profile.categories import COPIES
 from tuner.profile.intervals import Interval
 from tuner.profile.timeline import Event, Timeline
 
 __all__ = ["attributed", "coverage"]
+
+_Pairs = list[tuple[int, int]]
 
 
 def attributed(as_run: Timeline, named: Timeline) -> Timeline:
@@ -30,38 +33,51 @@ def attributed(as_run: Timeline, named: Timeline) -> Timeline:
 
 
 def coverage(line: Timeline) -> float:
-    """Share of device time, loops left out, whose operation is known; 1.0 if nothing ran."""
-    events = [e for of in line.devices.values() for e in of if not e.control and not e.name.startswith("Mem")]
+    """Share of device time, loops and unnamed copies left out, whose operation is known; 1.0 if nothing ran."""
+    events = [e for of in line.devices.values() for e in of if not e.control and (e.op or e.category not in COPIES)]
     whole = sum(e.end - e.start for e in events)
     return sum(e.end - e.start for e in events if e.op) / whole if whole else 1.0
 
 
 def _joined(steps: Sequence[Interval], events: Sequence[Event], pattern: Sequence[Event]) -> tuple[Event, ...]:
-    joined: list[Event] = []
-    seen: set[int] = set()
+    joined = list(events)
+    theirs = _as_launched(pattern)
+    names = tuple(_kind(pattern[i]) for i in theirs)
+    known: dict[tuple[str, ...], _Pairs] = {}  # most steps run the same
     for step in steps:
-        inside = [(i, e) for i, e in enumerate(events) if step[0] <= e.start < step[1]]
-        seen |= {i for i, _ in inside}
-        joined += _matched([e for _, e in inside], pattern)
-    joined += [e for i, e in enumerate(events) if i not in seen]
-    return tuple(sorted(joined, key=lambda e: e.start))
+        inside = [i for i, e in enumerate(events) if step[0] <= e.start < step[1]]
+        ours = [inside[i] for i in _as_launched([events[i] for i in inside])]
+        run = tuple(_kind(events[i]) for i in ours)
+        if run not in known:
+            known[run] = _matched(run, names)
+        for own, other in known[run]:
+            event, by = events[ours[own]], pattern[theirs[other]]
+            if by.op and not event.op:
+                joined[ours[own]] = _named(event, by)
+    return tuple(joined)
 
 
-def _matched(events: Sequence[Event], pattern: Sequence[Event]) -> list[Event]:
+def _as_launched(events: Sequence[Event]) -> list[int]:
+    """Their positions in the order in which the device was given them, as far as that is known."""
+    return sorted(range(len(events)), key=lambda i: (events[i].launched, events[i].start))
+
+
+def _kind(event: Event) -> str:
+    """What it is called in either trace: a copy inside a graph is a kernel of the driver's."""
+    if event.category != "copy on device":
+        return event.name
+    return "memset" if event.name.lower().startswith("memset") else "memcpy"
+
+
+def _matched(ours: Sequence[str], theirs: Sequence[str]) -> _Pairs:
     """What both begin with and end with is matched first: searching the rest is slow, and it is mostly empty."""
-    ours, theirs = [e.name for e in events], [e.name for e in pattern]
     both = min(len(ours), len(theirs))
     head = next((k for k in range(both) if ours[k] != theirs[k]), both)
     tail = next((k for k in range(both - head) if ours[-1 - k] != theirs[-1 - k]), both - head)
     pairs = [(k, k) for k in range(head)]
     middle = SequenceMatcher(None, ours[head : len(ours) - tail], theirs[head : len(theirs) - tail], autojunk=False)
     pairs += [(head + m.a + k, head + m.b + k) for m in middle.get_matching_blocks() for k in range(m.size)]
-    pairs += [(len(ours) - k, len(theirs) - k) for k in range(tail, 0, -1)]
-    result = list(events)
-    for own, other in pairs:
-        if not events[own].op and pattern[other].op:
-            result[own] = _named(events[own], pattern[other])
-    return result
+    return pairs + [(len(ours) - k, len(theirs) - k) for k in range(tail, 0, -1)]
 
 
 def _named(event: Event, by: Event) -> Event:
