@@ -62,6 +62,21 @@ def test_the_share_of_the_roof() -> None:
     assert found.roofline.share == pytest.approx(0.5, rel=0.01)
 
 
+def test_an_operation_that_takes_two_kernels_is_done_once() -> None:
+    labels = {**LABELS, "splitKreduce": TraceLabel(name="splitKreduce", op="gemm_fusion_dot.4", module="jit_train")}
+    work = [(GEMM, 1, 30, 7), ("splitKreduce", 31, 8.65, 7)]
+    row = analyse(gpu_reply(work, labels=labels), [GPU_HLO], ceiling=CEILING).breakdown.ops[0]
+    assert (row.calls, row.flops, row.kernel) == (2, 2 * 4096 * 768 * 3072, GEMM)
+    assert row.roof == pytest.approx(0.5, rel=0.01)
+
+
+def test_rows_beyond_the_longest_become_one() -> None:
+    names = [f"k{i}" for i in range(70)]
+    breakdown = analyse(gpu_reply([(name, i, 1, 7) for i, name in enumerate(names)]), []).breakdown
+    assert [row.name for row in breakdown.ops[60:]] == ["10 others"]
+    assert sum(row.self_ms for row in breakdown.ops) == pytest.approx(breakdown.busy_ms) == 0.07
+
+
 def test_copies_inside_the_step_are_named() -> None:
     found = profile([(COPY, 1, 60, 8), (GEMM, 62, 30, 7)])
     assert found.bound == "host"

@@ -58,7 +58,9 @@ def _row(row: OpRow, costs: Mapping[str, ModuleCosts], ceiling: Ceiling | None, 
     if cost is None:
         return row
     runs = _runs(row, costs[row.module])
-    flops, moved = cost.flops * runs, cost.bytes * runs
+    # Each kernel of a transform passes over all of it.
+    passes = row.calls if row.category == "Fourier transform" else runs
+    flops, moved = cost.flops * runs, cost.bytes * passes
     row = msgspec.structs.replace(row, flops=flops, bytes=moved)
     if ceiling is None or not row.self_ms or not (flops or moved):
         return row
