@@ -113,6 +113,8 @@ def test_without_the_other_trace_kinds_are_known_and_operations_are_not() -> Non
     assert not any(row.op for row in found.breakdown.ops)
     assert found.breakdown.parts == pytest.approx(FOUND.breakdown.parts)
     assert found.roofline.share is None
+    assert "not their operations" in found.breakdown.note
+    assert FOUND.breakdown.note == ""
 
 
 def test_what_a_card_writes_is_read() -> None:

@@ -24,28 +24,32 @@ __all__ = ["measured_ceiling", "profile_sides"]
 
 
 def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
-    """Profile the default, and `chosen` if that is another, as far as the budget has room; what an interrupted run has
-    profiled already is not done again. Trouble costs the profile, not the run.
+    """Profile the default, and `chosen` if that is another, as far as the budget has room: where it has none for naming
+    every operation, their kinds alone. What an interrupted run has profiled already is not done again. Trouble costs
+    the profile, not the run.
 
     `cache`: the sealed one, which the chosen config's process loads its executable from.
     """
     done = {e.config for e in run.events if isinstance(e, Profiled)}
     baseline = run.record("baseline", BaselineRecord)
-    needed_s = profile_seconds(run, process_cost(baseline))
+    cost = process_cost(baseline)
     for config in dict.fromkeys((chosen, DEFAULT)):
         if config in done:
             continue
-        if run.options.budget_s - run.budget.elapsed_s < needed_s:
+        left_s = run.options.budget_s - run.budget.elapsed_s
+        needed_s = profile_seconds(run, cost, attribute=False)
+        if left_s < needed_s:
             run.notice(
                 f"no time was left to profile {'the default' if config == DEFAULT else config}: that takes about "
                 f"{needed_s:.0f} s. `tune profile {run.workload.path}` does it by itself"
             )
             return
         run.status("seal", "profiling a fresh process")
-        _profile(run, config, cache=cache if config == chosen else None, step_s=baseline.step_s)
+        attribute = left_s >= profile_seconds(run, cost)
+        _profile(run, config, cache=cache if config == chosen else None, step_s=baseline.step_s, attribute=attribute)
 
 
-def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float) -> None:
+def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float, attribute: bool) -> None:
     side = "default" if config == DEFAULT else "winner"
     found: StepProfile | Failure
     env = loading(cache) if cache else {}
@@ -75,6 +79,7 @@ def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float) -> 
                 folder=run.folder.profiles / side,
                 steps=steps_to_trace(step_s),
                 step_s=step_s,
+                attribute=attribute,
                 ceiling=lambda living: measured_ceiling(living, run.folder.path.parent.parent, key),
             )
     except SessionEnded as ended:

@@ -33,6 +33,7 @@ _RANKS = {
 
 _REGISTERS = re.compile(r"\bregs:(\d+)")
 _OCCUPANCY = re.compile(r"\bocc_pct:([\d.]+)")
+_KNOWN = 0.5  # of device time
 _MOST_KERNELS, _MOST_SCOPES = 30, 60
 _Key = tuple[str, str, bool]  # module, operation or kernel, whether it is an operation
 
@@ -220,7 +221,9 @@ def _key(event: Event) -> _Key:
 
 def _note(line: Timeline) -> str:
     if line.platform != "cpu":
-        return "" if line.devices else "the trace holds no device work"
+        if not line.devices:
+            return "the trace holds no device work"
+        return "" if coverage(line) >= _KNOWN else "kernels inside CUDA graphs tell their kinds, not their operations"
     return (
         "a CPU's trace has operations and nothing below: library fusions are opaque, operations run on several threads "
         "at once (a moment is shared among those active), and there are no counters of memory or occupancy"
