@@ -25,7 +25,7 @@ __all__ = [
     "where_section",
 ]
 
-_OPS = 25
+_OPS, _FEW_OPS = 25, 8
 _KERNELS = 12
 _SCOPES = 25
 _SCALED = 0.9995
@@ -62,16 +62,17 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     sums = ("a step", *(_cell(p.breakdown.step_ms) for _, p in sides))
     traced = ("a step in the trace", *(_cell(p.breakdown.traced_ms or None) for _, p in sides))
     hidden = ("collectives hidden behind work", *(_cell(p.breakdown.hidden_ms) for _, p in sides))
-    more = (sums, traced, hidden) if any(p.breakdown.hidden_ms for _, p in sides) else (sums, traced)
+    more = [sums, traced] if any(p.breakdown.traced_ms for _, p in sides) else [sums]
+    more += [hidden] if any(p.breakdown.hidden_ms for _, p in sides) else []
     head = ("part", *(f"{name}, ms" for name, _ in sides))
     table = Table(caption="Parts of a step", head=head, rows=(*rows, *more), align="<" + ">" * len(sides))
     blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
     for name, profile in sides:
         blocks += _details(name, profile)
-    found = list(dict.fromkeys(f for _, p in sides for f in p.findings if f.kind in _NO_SETTING))
+    found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind in _NO_SETTING}
     if found:
-        rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found)
-        caption = "What no setting of XLA's can mend"
+        rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found.values())
+        caption = "What else was found"
         blocks.append(Table(caption=caption, head=("kind", "found", "where"), rows=rows_of))
     return blocks
 
@@ -127,6 +128,12 @@ def _si(value: float) -> str:
     return f"{value:.3g} "
 
 
+def _lasts(*ms: float) -> str:
+    """Times in the unit that suits the longest."""
+    factor, unit = (1.0, "ms") if max(ms) >= 0.1 else (1e3, "us")
+    return f"{' / '.join(f'{factor * one:.3g}' for one in ms)} {unit}"
+
+
 def _cell(ms: float | None) -> str:
     return "" if ms is None else f"{ms:.4g}"
 
@@ -134,16 +141,17 @@ def _cell(ms: float | None) -> str:
 def _details(name: str, profile: StepProfile) -> list[Block]:
     breakdown = profile.breakdown
     blocks: list[Block] = []
-    if breakdown.ops:
-        rows = tuple(_row(row) for row in breakdown.ops[:_OPS])
-        head = ("operation", "share", "ms, self / total", "what it is")
-        table = Table(caption=f"Operations of a step, {name}", head=head, rows=rows, align="<>><")
-        blocks.append(Fold(summary=f"Operations, {name}", blocks=(table,)))
     if breakdown.by_kernel:
         kernels = tuple(_kernel(row) for row in breakdown.by_kernel[:_KERNELS])
-        head = ("kernel", "share", "ms", "what it is")
+        head = ("kernel", "share", "time", "what it is")
         table = Table(caption=f"Kernels of a step, {name}", head=head, rows=kernels, align="<>><")
         blocks.append(Fold(summary=f"Kernels, {name}", blocks=(table,)))
+    if breakdown.ops:
+        most = _FEW_OPS if breakdown.by_kernel else _OPS  # of many that are alike a few tell enough
+        rows = tuple(_row(row) for row in breakdown.ops[:most])
+        head = ("operation", "share", "self / total", "what it is")
+        table = Table(caption=f"Operations of a step, {name}", head=head, rows=rows, align="<>><")
+        blocks.append(Fold(summary=f"Operations, {name}", blocks=(table,)))
     if breakdown.scopes:
         scopes = tuple(
             (Code(row.name), f"{row.self_ms:.4g}", f"{row.total_ms:.4g}", f"{100 * row.share:.1f} %")
@@ -161,14 +169,14 @@ def _details(name: str, profile: StepProfile) -> list[Block]:
 
 def _row(row: OpRow) -> tuple[Cell, ...]:
     name = Code(row.name if len(row.name) <= _NAME else f"{row.name[: _NAME - 1]}…")
-    return name, f"{100 * row.share:.1f} %", f"{row.self_ms:.3g} / {row.total_ms:.3g}", _about(row)
+    return name, f"{100 * row.share:.1f} %", _lasts(row.self_ms, row.total_ms), _about(row)
 
 
 def _kernel(row: KernelRow) -> tuple[Cell, ...]:
     name = Code(row.name if len(row.name) <= _NAME else f"{row.name[: _NAME - 1]}…")
     calls = f"{row.calls:.3g} {'call' if row.calls == 1 else 'calls'}"
     about = ", ".join(filter(None, (row.category, calls, alike_text(row), launch_text(row))))
-    return name, f"{100 * row.share:.1f} %", f"{row.self_ms:.3g}", about
+    return name, f"{100 * row.share:.1f} %", _lasts(row.self_ms), about
 
 
 def _about(row: OpRow) -> str:
