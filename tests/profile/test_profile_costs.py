@@ -35,6 +35,7 @@ def test_loops_count_their_trips_and_library_calls_their_products() -> None:
     assert found.runs["cublas-gemm.3"] == 12
     assert found.each["cublas-gemm.3"].dtype == "bf16"
     gelu, reduced = 4096 * 3072, 4096 * 768
+    assert found.each["cublas-gemm.3"].bytes == 2 * (2 * 4096 * 768 + 768 * 768)  # without its scratch
     assert found.flops == in_loop + after + gelu + reduced
     assert found.each["loop_gelu_fusion"].bytes == 2 * 2 * gelu
 

@@ -91,7 +91,7 @@ _REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter", "sort"
 _ATTENTION = re.compile(r"attention|\battn|_attn|fmha|flash", re.IGNORECASE)
 _TARGETS: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("attention", re.compile(r"fmha|flash|attention", re.IGNORECASE)),
-    ("convolution", re.compile(r"conv", re.IGNORECASE)),
+    ("convolution", re.compile(r"conv(?!ert)", re.IGNORECASE)),
     ("matrix multiply", re.compile(r"gemm|matmul|dot|blas", re.IGNORECASE)),
     ("host callback", re.compile(r"callback", re.IGNORECASE)),
     ("random numbers", re.compile(r"threefry|rng", re.IGNORECASE)),
@@ -104,7 +104,7 @@ _KERNELS: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("copy on device", re.compile(r"^(Memcpy|Memset)", re.IGNORECASE)),
     ("collective", re.compile(r"nccl|allreduce|all_reduce|all-reduce|allgather|reducescatter|nvshmem", re.IGNORECASE)),
     ("attention", re.compile(r"fmha|flash|attention|mha_", re.IGNORECASE)),
-    ("convolution", re.compile(r"conv|fprop|dgrad|wgrad|winograd|implicit_gemm", re.IGNORECASE)),
+    ("convolution", re.compile(r"conv(?!ert)|fprop|dgrad|wgrad|winograd|implicit_gemm", re.IGNORECASE)),
     ("matrix multiply", re.compile(r"gemm|gemv|cutlass|nvjet|cublas|matmul|splitkreduce|_dot|^dot", re.IGNORECASE)),
     ("Fourier transform", re.compile(r"(^|_| )(regular_|vector_|composite_)?fft(_|$)|cufft", re.IGNORECASE)),
     ("random numbers", re.compile(r"threefry|philox|rng", re.IGNORECASE)),
