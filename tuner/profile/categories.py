@@ -106,7 +106,7 @@ _KERNELS: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("attention", re.compile(r"fmha|flash|attention|mha_", re.IGNORECASE)),
     ("convolution", re.compile(r"conv(?!ert)|fprop|dgrad|wgrad|winograd|implicit_gemm", re.IGNORECASE)),
     ("matrix multiply", re.compile(r"gemm|gemv|cutlass|nvjet|cublas|matmul|splitkreduce|_dot|^dot", re.IGNORECASE)),
-    ("Fourier transform", re.compile(r"(^|_| )(regular_|vector_|composite_)?fft(_|$)|cufft", re.IGNORECASE)),
+    ("Fourier transform", re.compile(r"(?<![a-z])fft(?![a-z])|cufft", re.IGNORECASE)),
     ("random numbers", re.compile(r"threefry|philox|rng", re.IGNORECASE)),
     ("data movement", re.compile(r"transpose|concatenate|scatter|gather|dynamic_(update_)?slice|^copy|slice_fus|pad")),
     ("reduction", re.compile(r"reduce|softmax|argmax|sort|topk|scan", re.IGNORECASE)),
