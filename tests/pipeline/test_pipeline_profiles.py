@@ -209,7 +209,7 @@ def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
     assert found.profile is not None
     assert found.profile.breakdown.ops[0].name == "dot.1"
     assert found.kernel[0] == "ncu"
-    assert "--kernel-name=regex:^dot_1" in found.kernel
+    assert "--kernel-name=regex:^dot_1$" in found.kernel
 
 
 def test_where_nsight_systems_is_missing_its_command_and_the_reason_are_told(
