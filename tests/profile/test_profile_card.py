@@ -107,6 +107,17 @@ def test_the_order_of_launches_counts_where_kernels_run_side_by_side() -> None:
     }
 
 
+def test_an_operation_that_got_another_kernel_is_known_by_its_place() -> None:
+    """Autotuning may choose differently in the other compile."""
+    labels = tuple(
+        replace(label, name=label.name.replace("gemm_fusion_dot_64", "nvjet_sss")) for label in MLP.named.labels
+    )
+    assert labels != MLP.named.labels
+    found = profile(named=replace(MLP.named, labels=labels))
+    assert found.breakdown.attributed == 1.0
+    assert {row.name for row in found.breakdown.ops} == {row.name for row in FOUND.breakdown.ops}
+
+
 def test_without_the_other_trace_kinds_are_known_and_operations_are_not() -> None:
     found = profile(named=None)
     assert found.breakdown.attributed == 0.0

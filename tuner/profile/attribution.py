@@ -70,13 +70,21 @@ def _kind(event: Event) -> str:
 
 
 def _matched(ours: Sequence[str], theirs: Sequence[str]) -> _Pairs:
-    """What both begin with and end with is matched first: searching the rest is slow, and it is mostly empty."""
+    """Equal names in order, and as many others between two of them as stand there in both: where an operation got
+    another kernel, its place tells. What both begin with and end with is matched first: searching the rest is slow, and
+    it is mostly empty."""
     both = min(len(ours), len(theirs))
     head = next((k for k in range(both) if ours[k] != theirs[k]), both)
     tail = next((k for k in range(both - head) if ours[-1 - k] != theirs[-1 - k]), both - head)
-    pairs = [(k, k) for k in range(head)]
     middle = SequenceMatcher(None, ours[head : len(ours) - tail], theirs[head : len(theirs) - tail], autojunk=False)
-    pairs += [(head + m.a + k, head + m.b + k) for m in middle.get_matching_blocks() for k in range(m.size)]
+    pairs = [(k, k) for k in range(head)]
+    at, other = head, head
+    for block in middle.get_matching_blocks():  # the last one is empty, at the end
+        begin, begin_other = head + block.a, head + block.b
+        if begin - at == begin_other - other:
+            pairs += zip(range(at, begin), range(other, begin_other), strict=True)
+        pairs += [(begin + k, begin_other + k) for k in range(block.size)]
+        at, other = begin + block.size, begin_other + block.size
     return pairs + [(len(ours) - k, len(theirs) - k) for k in range(tail, 0, -1)]
 
 
