@@ -106,7 +106,7 @@ def traced_text(breakdown: Breakdown) -> str:
     told = f"{breakdown.step_ms:.4g} ms, in the trace {breakdown.traced_ms:.4g} ms"
     if breakdown.scale < _SCALED:
         return f"{told}: work is scaled by {breakdown.scale:.3f} to fit"
-    return f"{told}: what the tracer adds is left out of the gaps"
+    return f"{told}: what the tracer adds is left out of the gaps" if breakdown.traced_ms > breakdown.step_ms else told
 
 
 def launch_text(row: OpRow | KernelRow) -> str:
