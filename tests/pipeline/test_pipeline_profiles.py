@@ -83,7 +83,7 @@ def test_no_profile_where_no_time_is_left(tune: Callable[..., Outcome]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", [False, True])
-def test_where_no_time_is_left_for_it_operations_are_not_named(
+def test_where_no_time_is_left_for_it_there_is_no_second_trace(
     room: bool, tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for_names: list[bool] = []

@@ -118,11 +118,20 @@ def test_an_operation_that_got_another_kernel_is_known_by_its_place() -> None:
     assert {row.name for row in found.breakdown.ops} == {row.name for row in FOUND.breakdown.ops}
 
 
-def test_without_the_other_trace_kinds_are_known_and_operations_are_not() -> None:
+def test_without_the_other_trace_the_schedule_tells_operations() -> None:
     found = profile(named=None)
+    assert found.breakdown.attributed == 1.0
+    assert found.breakdown.ops == FOUND.breakdown.ops
+    assert found.breakdown.parts == pytest.approx(FOUND.breakdown.parts)
+    assert found.roofline == FOUND.roofline
+    assert "by the program's schedule alone" in found.breakdown.note
+
+
+def test_without_the_program_either_kinds_come_from_the_kernels_names() -> None:
+    found = analyse(MLP.as_run, [], ceiling=MLP.ceiling)
     assert found.breakdown.attributed == 0.0
     assert not any(row.op for row in found.breakdown.ops)
-    assert found.breakdown.parts == pytest.approx(FOUND.breakdown.parts)
+    assert found.breakdown.parts["matrix multiply"] == pytest.approx(FOUND.breakdown.parts["matrix multiply"])
     assert found.roofline.share is None
     assert "not their operations" in found.breakdown.note
     assert FOUND.breakdown.note == ""

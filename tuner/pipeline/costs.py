@@ -76,7 +76,7 @@ def seal_seconds(run: Run, cost: ProcessCost) -> float:
 
 def profiles_kept(run: Run, cost: ProcessCost) -> float:
     """Seconds kept for the profiles of default and winner: none where they would take too much of the budget."""
-    needed_s = _SIDES * profile_seconds(run, cost)
+    needed_s = _SIDES * profile_seconds(run, cost, attribute=False)
     return needed_s if needed_s <= _PROFILE_SHARE * run.options.budget_s else 0.0
 
 

@@ -24,18 +24,17 @@ __all__ = ["measured_ceiling", "profile_sides"]
 
 
 def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
-    """Profile the default, and `chosen` if that is another, as far as the budget has room: where it has none for naming
-    every operation, their kinds alone. What an interrupted run has profiled already is not done again. Trouble costs
-    the profile, not the run.
+    """Profile the default, and `chosen` if that is another, as far as the budget has room: where it has none for a
+    trace that names operations beside the other side's profile, the program's schedule must do. What an interrupted run
+    has profiled already is not done again. Trouble costs the profile, not the run.
 
     `cache`: the sealed one, which the chosen config's process loads its executable from.
     """
     done = {e.config for e in run.events if isinstance(e, Profiled)}
     baseline = run.record("baseline", BaselineRecord)
     cost = process_cost(baseline)
-    for config in dict.fromkeys((chosen, DEFAULT)):
-        if config in done:
-            continue
+    sides = [config for config in dict.fromkeys((chosen, DEFAULT)) if config not in done]
+    for after, config in zip(reversed(range(len(sides))), sides, strict=True):
         left_s = run.options.budget_s - run.budget.elapsed_s
         needed_s = profile_seconds(run, cost, attribute=False)
         if left_s < needed_s:
@@ -45,7 +44,7 @@ def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
             )
             return
         run.status("seal", "profiling a fresh process")
-        attribute = left_s >= profile_seconds(run, cost)
+        attribute = left_s >= profile_seconds(run, cost) + after * needed_s
         _profile(run, config, cache=cache if config == chosen else None, step_s=baseline.step_s, attribute=attribute)
 
 

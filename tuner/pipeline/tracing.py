@@ -45,8 +45,9 @@ def profile_session(
     """The profile of the session's control, whose step takes about `step_s`, its files in `folder`. Nothing should be
     timed in this session afterwards: a profiler that was attached once may slow what follows.
 
-    `ceiling` gets the device's, from the session if need be. Without `attribute` kernels in graphs stay unnamed. On a
-    CPU the second trace is for the Python functions alone. Raises SessionEnded.
+    `ceiling` gets the device's, from the session if need be. Without `attribute` there is no other trace, and the
+    program's schedule tells which operation a kernel in a graph is of. On a CPU the second trace is for the Python
+    functions alone. Raises SessionEnded.
     """
     block = max(steps, round(_BLOCK_S / max(step_s, 1e-9)))
     as_run = session.profile(CONTROL, steps=steps, folder=folder / "as-run", block=block)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from tuner.profile.attribution import attributed
+from tuner.profile.attribution import attributed, attributed_by_schedule
 from tuner.profile.breakdown import break_down
 from tuner.profile.costs import ModuleCosts, module_costs, together
 from tuner.profile.diagnosis import diagnose
@@ -20,6 +20,7 @@ from tuner.protocol.messages import ProfileReply
 __all__ = ["analyse"]
 
 _MOST_OPS = 60
+_BY_SCHEDULE = "which operation a kernel inside a CUDA graph is of was told by the program's schedule alone"
 
 
 def analyse(
@@ -40,10 +41,12 @@ def analyse(
         modules[name] = both(modules[name], module) if name in modules else module
     line = timeline(as_run.labels, as_run.lines, modules)
     other = timeline(named.labels, named.lines, modules) if named else line
-    joined = attributed(line, other) if named else line
+    joined = attributed_by_schedule(attributed(line, other) if named else line, modules)
     parted = untraced(break_down(joined, modules), as_run.plain_s)
     parted = msgspec.structs.replace(parted, dispatch_ms=1e3 * as_run.dispatch_s)
     breakdown, roof = roofed(parted, costs, ceiling)
+    if named is None and breakdown.graphs and not breakdown.note:
+        breakdown = msgspec.structs.replace(breakdown, note=_BY_SCHEDULE)
     bound, evidence = verdict(breakdown)
     return StepProfile(
         breakdown=msgspec.structs.replace(breakdown, ops=_shortened(breakdown.ops)),

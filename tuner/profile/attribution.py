@@ -1,21 +1,24 @@
-"""Joins two traces of one program by the order of their kernels: as it runs, and with every kernel attributed.
+"""Finds the operations of kernels inside CUDA graphs, which lose their names there, by the order of launches.
 
-Inside a CUDA graph kernels lose the names of their operations; without graphs they keep them, but the step is slower.
-A device is given the same work in the same order in both, whatever of it runs side by side then.
+Another trace of the same program, without graphs, has the names, but its step is slower. A device is given the same
+work in the same order in both, whatever of it runs side by side then. Where there is no such trace, the program's own
+schedule has that order too, and less to tell kernels by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 
 import msgspec
 
 from tuner.profile.categories import COPIES
+from tuner.profile.hlo import Module
 from tuner.profile.intervals import Interval
+from tuner.profile.schedule import COPY, scheduled, stem
 from tuner.profile.timeline import Event, Timeline
 
-__all__ = ["attributed", "coverage"]
+__all__ = ["attributed", "attributed_by_schedule", "coverage"]
 
 _Pairs = list[tuple[int, int]]
 
@@ -26,7 +29,18 @@ def attributed(as_run: Timeline, named: Timeline) -> Timeline:
     if not named.steps:
         return as_run
     devices = {
-        device: _joined(as_run.steps, events, _in(named.steps[-1], named.devices.get(device, ())))
+        device: _joined(as_run.steps, events, _in(named.steps[-1], named.devices.get(device, ())), kind=_kind)
+        for device, events in as_run.devices.items()
+    }
+    return msgspec.structs.replace(as_run, devices=devices)
+
+
+def attributed_by_schedule(as_run: Timeline, modules: Mapping[str, Module]) -> Timeline:
+    """The same with operations out of the programs' schedules, for kernels in graphs that have none yet."""
+    graphs = any(event.graph and not event.op for of in as_run.devices.values() for event in of)
+    pattern = scheduled(modules) if graphs else ()
+    devices = {
+        device: _joined(as_run.steps, events, pattern, kind=_stem) if pattern else events
         for device, events in as_run.devices.items()
     }
     return msgspec.structs.replace(as_run, devices=devices)
@@ -39,15 +53,17 @@ def coverage(line: Timeline) -> float:
     return sum(e.end - e.start for e in events if e.op) / whole if whole else 1.0
 
 
-def _joined(steps: Sequence[Interval], events: Sequence[Event], pattern: Sequence[Event]) -> tuple[Event, ...]:
+def _joined(
+    steps: Sequence[Interval], events: Sequence[Event], pattern: Sequence[Event], *, kind: Callable[[Event], str]
+) -> tuple[Event, ...]:
     joined = list(events)
     theirs = _as_launched(pattern)
-    names = tuple(_kind(pattern[i]) for i in theirs)
+    names = tuple(kind(pattern[i]) for i in theirs)
     known: dict[tuple[str, ...], _Pairs] = {}  # most steps run the same
     for step in steps:
         inside = [i for i, e in enumerate(events) if step[0] <= e.start < step[1]]
         ours = [inside[i] for i in _as_launched([events[i] for i in inside])]
-        run = tuple(_kind(events[i]) for i in ours)
+        run = tuple(kind(events[i]) for i in ours)
         if run not in known:
             known[run] = _matched(run, names)
         for own, other in known[run]:
@@ -66,7 +82,11 @@ def _kind(event: Event) -> str:
     """What it is called in either trace: a copy inside a graph is a kernel of the driver's."""
     if event.category != "copy on device":
         return event.name
-    return "memset" if event.name.lower().startswith("memset") else "memcpy"
+    return "memset" if event.name.lower().startswith("memset") else COPY
+
+
+def _stem(event: Event) -> str:
+    return stem(event.name) if event.category != "copy on device" else _kind(event)
 
 
 def _matched(ours: Sequence[str], theirs: Sequence[str]) -> _Pairs:
@@ -93,7 +113,7 @@ def _named(event: Event, by: Event) -> Event:
         event,
         op=by.op,
         module=by.module,
-        category=by.category,
+        category=event.category if event.category in COPIES else by.category,
         scope=by.scope,
         source=by.source,
         control=by.control,

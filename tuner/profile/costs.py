@@ -14,7 +14,7 @@ import msgspec
 
 from tuner.profile.hlo import Computation, Instruction, Module, Shape
 
-__all__ = ["Cost", "ModuleCosts", "module_costs", "together"]
+__all__ = ["Cost", "ModuleCosts", "launches_nothing", "module_costs", "together"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -93,6 +93,11 @@ def module_costs(module: Module) -> ModuleCosts:
     return ModuleCosts(each=each, runs=runs, unknown=tuple(dict.fromkeys(unknown)), guessed=frozenset(guessed))
 
 
+def launches_nothing(instruction: Instruction) -> bool:
+    """Whether nothing is left of it when the program runs, or only what it calls."""
+    return instruction.opcode in _FREE
+
+
 def together(one: ModuleCosts, other: ModuleCosts) -> ModuleCosts:
     """Costs of two programs of one name, as steps that are jitted lambdas have. Operations of one name that cost
     differently can't be told apart in a trace: their costs count for the whole, and for neither of them."""
@@ -113,7 +118,7 @@ def together(one: ModuleCosts, other: ModuleCosts) -> ModuleCosts:
 
 
 def _operation(module: Module, computation: Computation, instruction: Instruction) -> Cost:
-    if instruction.opcode in _FREE or module.bodies(instruction):
+    if launches_nothing(instruction) or module.bodies(instruction):
         return Cost()
     worked = _work(module, computation, instruction)
     return msgspec.structs.replace(worked, bytes=_traffic(module, computation, instruction))
