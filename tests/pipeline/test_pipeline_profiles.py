@@ -82,6 +82,28 @@ def test_no_profile_where_no_time_is_left(tune: Callable[..., Outcome]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("room", [False, True])
+def test_where_no_time_is_left_for_it_there_is_no_second_trace(
+    room: bool, tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for_names: list[bool] = []
+    real = FakeSession.profile
+
+    def noted(self: FakeSession, handle: str, **kwargs: object) -> ProfileReply | Failure:
+        for_names.append(bool(kwargs.get("python")))
+        return real(self, handle, **kwargs)  # type: ignore[arg-type]
+
+    def needed(run: object, cost: object, *, attribute: bool = True) -> float:
+        return 0.0 if room or not attribute else 1e9
+
+    monkeypatch.setattr(FakeSession, "profile", noted)
+    monkeypatch.setattr("tuner.pipeline.profiles.profile_seconds", needed)
+    outcome = tune(machine())
+    assert all(e.profile is not None for e in profiled(outcome).values())
+    assert for_names == ([False, True] * 2 if room else [False] * 2)
+
+
+@pytest.mark.slow
 def test_a_profiler_that_fails_costs_the_profile_alone(
     tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +209,7 @@ def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
     assert found.profile is not None
     assert found.profile.breakdown.ops[0].name == "dot.1"
     assert found.kernel[0] == "ncu"
-    assert "--kernel-name=regex:^dot_1" in found.kernel
+    assert "--kernel-name=regex:^dot_1$" in found.kernel
 
 
 def test_where_nsight_systems_is_missing_its_command_and_the_reason_are_told(

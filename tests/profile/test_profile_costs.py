@@ -35,6 +35,7 @@ def test_loops_count_their_trips_and_library_calls_their_products() -> None:
     assert found.runs["cublas-gemm.3"] == 12
     assert found.each["cublas-gemm.3"].dtype == "bf16"
     gelu, reduced = 4096 * 3072, 4096 * 768
+    assert found.each["cublas-gemm.3"].bytes == 2 * (2 * 4096 * 768 + 768 * 768)  # without its scratch
     assert found.flops == in_loop + after + gelu + reduced
     assert found.each["loop_gelu_fusion"].bytes == 2 * 2 * gelu
 
@@ -43,6 +44,8 @@ def test_a_loop_of_unknown_length_counts_once_and_is_named() -> None:
     found = costs(GPU_HLO.replace('"known_trip_count":{"n":"12"}', '"x":1'))
     assert found.unknown == ("while.2",)
     assert found.runs["cublas-gemm.3"] == 1
+    assert "cublas-gemm.3" in found.guessed
+    assert "gemm_fusion_dot.4" not in found.guessed
 
 
 def test_fused_attention_of_cudnn_forward_and_backward() -> None:
@@ -84,6 +87,34 @@ def test_slices_move_what_they_take_and_not_what_they_take_it_from() -> None:
     assert one("f32[1,64] dynamic-slice(%p0, %p1, %p1), dynamic_slice_sizes={1,64}", "f32[1000,64];s32[]").bytes == 512
     update = one("f32[1000,64] dynamic-update-slice(%p0, %p1, %p2, %p2)", "f32[1000,64];f32[1,64];s32[]")
     assert update.bytes == 512
+
+
+def test_slices_that_overlap_read_what_they_are_of_once() -> None:
+    """As the neighbours in a stencil do."""
+    text = """HloModule m
+
+%fused (a: f32[1000]) -> f32[900] {
+  %a = f32[1000]{0} parameter(0)
+  %l = f32[900]{0} slice(%a), slice={[0:900]}
+  %r = f32[900]{0} slice(%a), slice={[100:1000]}
+  ROOT %s = f32[900]{0} subtract(%r, %l)
+}
+
+ENTRY %main (x: f32[1000]) -> f32[900] {
+  %x = f32[1000]{0} parameter(0)
+  ROOT %f = f32[900]{0} fusion(%x), kind=kLoop, calls=%fused
+}
+"""
+    assert costs(text).bytes == 4 * (1000 + 900)
+
+
+def test_transforms_count_as_usual_and_half_where_they_are_of_real_numbers() -> None:
+    whole, half = "c64[16,1024]", "c64[16,513]"
+    real = "f32[16,1024]"
+    complex_flops = 5 * 16 * 1024 * 10
+    assert one(f"{whole} fft(%p0), fft_type=FFT, fft_length={{1024}}", whole).flops == complex_flops
+    assert one(f"{half} fft(%p0), fft_type=RFFT, fft_length={{1024}}", real).flops == complex_flops / 2
+    assert one(f"{real} fft(%p0), fft_type=IRFFT, fft_length={{1024}}", half).flops == complex_flops / 2
 
 
 def test_integers_do_no_flops_and_complex_products_do_four_times_as_many() -> None:

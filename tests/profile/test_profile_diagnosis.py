@@ -8,7 +8,7 @@ import pytest
 from profile_traces import GPU_HLO, gpu_reply
 
 from tuner.pipeline.profiling import ProfileOptions, profile_workload
-from tuner.profile import Bound, Ceiling, StepProfile, analyse
+from tuner.profile import Bound, Breakdown, Ceiling, StepProfile, analyse, groups_for
 from tuner.protocol.messages import TraceLabel
 
 # Of the example module: a product in its loop takes 4.8e9 FLOP, the one after it 1.9e10; at this ceiling 4.8 and 19 us.
@@ -33,8 +33,8 @@ def kinds(found: StepProfile) -> set[str]:
 @pytest.mark.parametrize(
     ("bound", "work", "first"),
     [
-        ("compute", [(GEMM, 1, 25, 7), (GEMM, 27, 25, 7), (GEMM, 53, 40, 7)], "gemm"),
-        ("memory", [(GELU, 1, 30, 7), (GELU, 32, 30, 7), (GELU, 63, 30, 7)], "fusion"),
+        ("compute", [(GEMM, 1, 60, 7)], "gemm"),
+        ("memory", [(GELU, 1, 55, 7)], "fusion"),
         ("latency", [(GEMM, 1, 95, 7)], "gemm"),
         ("launch", [(f"tiny_fusion_{i}", 1 + 5 * i, 2, 7) for i in range(19)], "launch"),
         ("communication", [(GEMM, 1, 25, 7), ("ncclDevKernel_AllGather", 26, 70, 9)], "schedule"),
@@ -60,6 +60,83 @@ def test_the_share_of_the_roof() -> None:
     found = profile([(GEMM, 1, 38.65, 7)])
     assert found.breakdown.ops[0].roof == pytest.approx(0.5, rel=0.01)
     assert found.roofline.share == pytest.approx(0.5, rel=0.01)
+
+
+def test_an_operation_that_takes_two_kernels_is_done_once() -> None:
+    labels = {**LABELS, "splitKreduce": TraceLabel(name="splitKreduce", op="gemm_fusion_dot.4", module="jit_train")}
+    work = [(GEMM, 1, 30, 7), ("splitKreduce", 31, 8.65, 7)]
+    row = analyse(gpu_reply(work, labels=labels), [GPU_HLO], ceiling=CEILING).breakdown.ops[0]
+    assert (row.calls, row.flops, row.kernel) == (2, 2 * 4096 * 768 * 3072, GEMM)
+    assert row.roof == pytest.approx(0.5, rel=0.01)
+
+
+def test_rows_beyond_the_longest_become_one() -> None:
+    names = [f"k{i}" for i in range(70)]
+    breakdown = analyse(gpu_reply([(name, i, 1, 7) for i, name in enumerate(names)]), []).breakdown
+    assert [row.name for row in breakdown.ops[60:]] == ["10 others"]
+    assert sum(row.self_ms for row in breakdown.ops) == pytest.approx(breakdown.busy_ms) == 0.07
+
+
+def test_transforms_of_several_passes_are_held_back_by_the_memory() -> None:
+    """As on an H100: a copy and three passes over 4096 x 4096 numbers, 254 us; then 98 us of arithmetic."""
+    half, whole = "c64[4096,2049]{1,0}", "f32[4096,4096]{1,0}"
+    text = f"""HloModule jit_step
+
+%fused (a: f32[4096,4096], b: f32[4096,4096]) -> f32[4096,4096] {{
+  %a = {whole} parameter(0)
+  %b = {whole} parameter(1)
+  ROOT %s = {whole} add(%a, %b)
+}}
+
+ENTRY %main (x: c64[4096,2049], y: f32[4096,4096]) -> f32[4096,4096] {{
+  %x = {half} parameter(0)
+  %y = {whole} parameter(1)
+  %fft.5 = {whole} fft(%x), fft_type=IRFFT, fft_length={{4096,4096}}
+  ROOT %loop_add_fusion = {whole} fusion(%fft.5, %y), kind=kLoop, calls=%fused
+}}
+"""
+    names = ("MemcpyD2D", "regular_fft_a", "regular_fft_b", "vector_fft_c2r")
+    labels = {name: TraceLabel(name=name, op="fft.5", module="jit_step") for name in names}
+    work = [("MemcpyD2D", 0, 44, 7), *((name, 44 + 70 * i, 70, 7) for i, name in enumerate(names[1:]))]
+    work.append(("loop_add_fusion", 254, 98, 7))
+    ceiling = Ceiling(flops_per_s={"f32": 4e14, "vector": 1.67e13}, bytes_per_s=2.48e12)
+    found = analyse(gpu_reply(work, labels=labels, step_us=360), [text], ceiling=ceiling)
+    transform = found.breakdown.ops[0]
+    assert (transform.category, transform.calls, transform.bound) == ("Fourier transform", 4, "memory")
+    assert transform.roof == pytest.approx(0.85, abs=0.02)
+    assert found.breakdown.parts["Fourier transform"] == pytest.approx(0.21)
+    assert found.breakdown.parts["copy on device"] == pytest.approx(0.044)
+    assert found.bound == "memory"
+
+
+@pytest.mark.parametrize(
+    ("bound", "parts", "groups"),
+    [
+        (
+            "compute",
+            {"matrix multiply": 50.2, "convolution": 0.8, "elementwise": 36.7, "reduction": 4.1, "data movement": 3.4},
+            ("gemm", "library", "autotune", "precision", "fusion", "codegen", "hlo"),
+        ),
+        (
+            "compute",
+            {"matrix multiply": 0.82, "attention": 1.76, "data movement": 0.19, "host gaps": 0.69},
+            ("gemm", "cudnn", "library", "autotune"),
+        ),
+        ("memory", {"elementwise": 0.36, "Fourier transform": 0.63, "copy on device": 0.09}, ("fusion", "memory")),
+        (
+            "launch",
+            {"matrix multiply": 0.51, "elementwise": 0.37, "copy on device": 0.1},
+            ("launch", "fusion", "loops"),
+        ),
+    ],
+    ids=["gpt", "attention", "pde", "mlp"],
+)
+def test_what_to_try_first_on_the_shipped_workloads_as_an_h100_ran_them(
+    bound: Bound, parts: dict[str, float], groups: tuple[str, ...]
+) -> None:
+    whole = sum(parts.values())
+    breakdown = Breakdown(platform="gpu", steps=10, devices=1, step_ms=whole, parts=parts, busy_ms=whole)
+    assert groups_for(breakdown, bound)[: len(groups)] == groups
 
 
 def test_copies_inside_the_step_are_named() -> None:

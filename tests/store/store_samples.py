@@ -188,7 +188,7 @@ def profiled() -> StepProfile:
         steps=3,
         devices=1,
         step_ms=12.5,
-        plain_ms=12.4,
+        traced_ms=12.6,
         parts={"matrix multiply": 9.0, "host gaps": 3.5},
         busy_ms=9.0,
         ops=(row,),

@@ -6,7 +6,7 @@ import pytest
 from worker_driver import Worker
 
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Arm, Block, Compiled, Round, RoundReply, Variant
+from tuner.protocol.messages import Arm, Block, Compiled, Profile, ProfileReply, Round, RoundReply, Variant
 
 pytestmark = pytest.mark.jax
 
@@ -210,6 +210,10 @@ def test_several_steps_are_one_candidate_whose_time_is_their_weighted_sum(start_
         assert block.parts.keys() == {"train", "decode"}
         assert block.step_s == pytest.approx(block.parts["train"] + 4 * block.parts["decode"])
         assert block.parts["decode"] > block.parts["train"]
+    traced = worker.ask(Profile(id="c", steps=2, block=8, folder=str(worker.folder / "trace")))
+    assert isinstance(traced, ProfileReply), traced
+    assert traced.hlo.keys() == {"jit_train", "jit_decode"}
+    assert 0 < traced.plain_s < 0.8 * block.step_s  # each of them once, as they are in the trace
     worker.numerics("c", save=True)
     compared = worker.numerics("f")
     assert {leaf.path for leaf in compared.leaves} == {"out['train']", "out['decode'][0]", "out['decode'][1]"}

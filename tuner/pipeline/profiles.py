@@ -24,28 +24,31 @@ __all__ = ["measured_ceiling", "profile_sides"]
 
 
 def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
-    """Profile the default, and `chosen` if that is another, as far as the budget has room; what an interrupted run has
-    profiled already is not done again. Trouble costs the profile, not the run.
+    """Profile the default, and `chosen` if that is another, as far as the budget has room: where it has none for a
+    trace that names operations beside the other side's profile, the program's schedule must do. What an interrupted run
+    has profiled already is not done again. Trouble costs the profile, not the run.
 
     `cache`: the sealed one, which the chosen config's process loads its executable from.
     """
     done = {e.config for e in run.events if isinstance(e, Profiled)}
     baseline = run.record("baseline", BaselineRecord)
-    needed_s = profile_seconds(run, process_cost(baseline))
-    for config in dict.fromkeys((chosen, DEFAULT)):
-        if config in done:
-            continue
-        if run.options.budget_s - run.budget.elapsed_s < needed_s:
+    cost = process_cost(baseline)
+    sides = [config for config in dict.fromkeys((chosen, DEFAULT)) if config not in done]
+    for after, config in zip(reversed(range(len(sides))), sides, strict=True):
+        left_s = run.options.budget_s - run.budget.elapsed_s
+        needed_s = profile_seconds(run, cost, attribute=False)
+        if left_s < needed_s:
             run.notice(
                 f"no time was left to profile {'the default' if config == DEFAULT else config}: that takes about "
                 f"{needed_s:.0f} s. `tune profile {run.workload.path}` does it by itself"
             )
             return
         run.status("seal", "profiling a fresh process")
-        _profile(run, config, cache=cache if config == chosen else None, steps=steps_to_trace(baseline.step_s))
+        attribute = left_s >= profile_seconds(run, cost) + after * needed_s
+        _profile(run, config, cache=cache if config == chosen else None, step_s=baseline.step_s, attribute=attribute)
 
 
-def _profile(run: Run, config: Config, *, cache: Path | None, steps: int) -> None:
+def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float, attribute: bool) -> None:
     side = "default" if config == DEFAULT else "winner"
     found: StepProfile | Failure
     env = loading(cache) if cache else {}
@@ -73,7 +76,9 @@ def _profile(run: Run, config: Config, *, cache: Path | None, steps: int) -> Non
                 session,
                 platform=loaded.platform,
                 folder=run.folder.profiles / side,
-                steps=steps,
+                steps=steps_to_trace(step_s),
+                step_s=step_s,
+                attribute=attribute,
                 ceiling=lambda living: measured_ceiling(living, run.folder.path.parent.parent, key),
             )
     except SessionEnded as ended:

@@ -105,6 +105,7 @@ def profile_workload(
             platform=loaded.platform,
             folder=options.folder,
             steps=steps,
+            step_s=step_s,
             ceiling=lambda living: measured_ceiling(living, options.root, key),
         )
     profile = _raise_on(found, options)
@@ -150,9 +151,12 @@ def _raise_on(found: T | Failure, options: ProfileOptions) -> T:
 
 
 def _hottest(profile: StepProfile, options: ProfileOptions) -> tuple[str, ...]:
-    """The command for the operation that takes longest, by the name that its kernel has."""
-    rows = [row for row in profile.breakdown.ops if row.category not in ("loop control", "copy on device")]
-    if not rows:
+    """The command for the kernel that takes longest, over all operations that it runs for."""
+    found = profile.breakdown
+    kernels = [(row.category, row.name) for row in found.by_kernel]
+    kernels += [(row.category, row.kernel or row.name) for row in found.ops]
+    name = next((name for category, name in kernels if category not in ("loop control", "copy on device")), "")
+    if not name:
         return ()
     program = (options.python, str(options.workload), *options.argv)
-    return nsight_compute(program, rows[0].kernel or rows[0].name, output=options.folder / "ncu")
+    return nsight_compute(program, name, output=options.folder / "ncu")

@@ -18,6 +18,7 @@ _NAMED = "attributed"
 _NO_GRAPHS = {"xla_gpu_enable_command_buffer": ""}
 _MOST_STEPS = 10
 _TRACED_S = 1.0
+_BLOCK_S = 0.2  # of consecutive steps, as blocks are in a round
 
 
 def steps_to_trace(step_s: float) -> int:
@@ -37,16 +38,19 @@ def profile_session(
     platform: str,
     folder: Path,
     steps: int,
+    step_s: float,
     ceiling: Callable[[Session], Ceiling | None],
     attribute: bool = True,
 ) -> StepProfile | Failure:
-    """The profile of the session's control, its files in `folder`. Nothing should be timed in this session afterwards:
-    a profiler that was attached once may slow what follows.
+    """The profile of the session's control, whose step takes about `step_s`, its files in `folder`. Nothing should be
+    timed in this session afterwards: a profiler that was attached once may slow what follows.
 
-    `ceiling` gets the device's, from the session if need be. Without `attribute` kernels in graphs stay unnamed. On a
-    CPU the second trace is for the Python functions alone. Raises SessionEnded.
+    `ceiling` gets the device's, from the session if need be. Without `attribute` there is no other trace, and the
+    program's schedule tells which operation a kernel in a graph is of. On a CPU the second trace is for the Python
+    functions alone. Raises SessionEnded.
     """
-    as_run = session.profile(CONTROL, steps=steps, folder=folder / "as-run")
+    block = max(steps, round(_BLOCK_S / max(step_s, 1e-9)))
+    as_run = session.profile(CONTROL, steps=steps, folder=folder / "as-run", block=block)
     if isinstance(as_run, Failure):
         return as_run
     named = None

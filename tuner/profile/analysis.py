@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from tuner.profile.attribution import attributed
+import msgspec
+
+from tuner.profile.attribution import attributed, attributed_by_schedule
 from tuner.profile.breakdown import break_down
 from tuner.profile.costs import ModuleCosts, module_costs, together
 from tuner.profile.diagnosis import diagnose
 from tuner.profile.hlo import Module, both, read_module
 from tuner.profile.roofline import roofed, verdict
 from tuner.profile.timeline import timeline
-from tuner.profile.types import Ceiling, StepProfile
+from tuner.profile.types import Ceiling, OpRow, StepProfile
+from tuner.profile.untraced import untraced
 from tuner.protocol.messages import ProfileReply
 
 __all__ = ["analyse"]
+
+_MOST_OPS = 60
+_BY_SCHEDULE = "which operation a kernel inside a CUDA graph is of was told by the program's schedule alone"
 
 
 def analyse(
@@ -35,14 +41,35 @@ def analyse(
         modules[name] = both(modules[name], module) if name in modules else module
     line = timeline(as_run.labels, as_run.lines, modules)
     other = timeline(named.labels, named.lines, modules) if named else line
-    joined = attributed(line, other) if named else line
-    breakdown, roof = roofed(break_down(joined, modules, plain_s=as_run.plain_s), costs, ceiling)
+    joined = attributed_by_schedule(attributed(line, other) if named else line, modules)
+    parted = untraced(break_down(joined, modules), as_run.plain_s)
+    parted = msgspec.structs.replace(parted, dispatch_ms=1e3 * as_run.dispatch_s)
+    breakdown, roof = roofed(parted, costs, ceiling)
+    if named is None and breakdown.graphs and not breakdown.note:
+        breakdown = msgspec.structs.replace(breakdown, note=_BY_SCHEDULE)
     bound, evidence = verdict(breakdown)
     return StepProfile(
-        breakdown=breakdown,
+        breakdown=msgspec.structs.replace(breakdown, ops=_shortened(breakdown.ops)),
         roofline=roof,
         bound=bound,
         evidence=evidence,
         findings=diagnose(breakdown, roof, bound=bound, modules=modules, costs=costs, trace=other),
         files=dict(files or {}),
     )
+
+
+def _shortened(rows: Sequence[OpRow]) -> tuple[OpRow, ...]:
+    """The first rows, and one for all others: their times still sum to that of all work."""
+    rest = rows[_MOST_OPS:]
+    if len(rest) < 2:
+        return tuple(rows)
+    others = OpRow(
+        name=f"{len(rest)} others",
+        category="other",
+        calls=sum(row.calls for row in rest),
+        self_ms=sum(row.self_ms for row in rest),
+        total_ms=sum(row.self_ms for row in rest),
+        share=sum(row.share for row in rest),
+        op=False,
+    )
+    return (*rows[:_MOST_OPS], others)

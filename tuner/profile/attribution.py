@@ -1,20 +1,26 @@
-"""Joins two traces of one program by the order of their kernels: as it runs, and with every kernel attributed.
+"""Finds the operations of kernels inside CUDA graphs, which lose their names there, by the order of launches.
 
-Inside a CUDA graph kernels lose the names of their operations; without graphs they keep them, but the step is slower.
-The same kernels run in the same order in both, device by device.
+Another trace of the same program, without graphs, has the names, but its step is slower. A device is given the same
+work in the same order in both, whatever of it runs side by side then. Where there is no such trace, the program's own
+schedule has that order too, and less to tell kernels by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 
 import msgspec
 
+from tuner.profile.categories import COPIES
+from tuner.profile.hlo import Module
 from tuner.profile.intervals import Interval
+from tuner.profile.schedule import COPY, scheduled, stem
 from tuner.profile.timeline import Event, Timeline
 
-__all__ = ["attributed", "coverage"]
+__all__ = ["attributed", "attributed_by_schedule", "coverage"]
+
+_Pairs = list[tuple[int, int]]
 
 
 def attributed(as_run: Timeline, named: Timeline) -> Timeline:
@@ -23,45 +29,83 @@ def attributed(as_run: Timeline, named: Timeline) -> Timeline:
     if not named.steps:
         return as_run
     devices = {
-        device: _joined(as_run.steps, events, _in(named.steps[-1], named.devices.get(device, ())))
+        device: _joined(as_run.steps, events, _in(named.steps[-1], named.devices.get(device, ())), kind=_kind)
+        for device, events in as_run.devices.items()
+    }
+    return msgspec.structs.replace(as_run, devices=devices)
+
+
+def attributed_by_schedule(as_run: Timeline, modules: Mapping[str, Module]) -> Timeline:
+    """The same with operations out of the programs' schedules, for kernels in graphs that have none yet."""
+    graphs = any(event.graph and not event.op for of in as_run.devices.values() for event in of)
+    pattern = scheduled(modules) if graphs else ()
+    devices = {
+        device: _joined(as_run.steps, events, pattern, kind=_stem) if pattern else events
         for device, events in as_run.devices.items()
     }
     return msgspec.structs.replace(as_run, devices=devices)
 
 
 def coverage(line: Timeline) -> float:
-    """Share of device time, loops left out, whose operation is known; 1.0 if nothing ran."""
-    events = [e for of in line.devices.values() for e in of if not e.control and not e.name.startswith("Mem")]
+    """Share of device time, loops and unnamed copies left out, whose operation is known; 1.0 if nothing ran."""
+    events = [e for of in line.devices.values() for e in of if not e.control and (e.op or e.category not in COPIES)]
     whole = sum(e.end - e.start for e in events)
     return sum(e.end - e.start for e in events if e.op) / whole if whole else 1.0
 
 
-def _joined(steps: Sequence[Interval], events: Sequence[Event], pattern: Sequence[Event]) -> tuple[Event, ...]:
-    joined: list[Event] = []
-    seen: set[int] = set()
+def _joined(
+    steps: Sequence[Interval], events: Sequence[Event], pattern: Sequence[Event], *, kind: Callable[[Event], str]
+) -> tuple[Event, ...]:
+    joined = list(events)
+    theirs = _as_launched(pattern)
+    names = tuple(kind(pattern[i]) for i in theirs)
+    known: dict[tuple[str, ...], _Pairs] = {}  # most steps run the same
     for step in steps:
-        inside = [(i, e) for i, e in enumerate(events) if step[0] <= e.start < step[1]]
-        seen |= {i for i, _ in inside}
-        joined += _matched([e for _, e in inside], pattern)
-    joined += [e for i, e in enumerate(events) if i not in seen]
-    return tuple(sorted(joined, key=lambda e: e.start))
+        inside = [i for i, e in enumerate(events) if step[0] <= e.start < step[1]]
+        ours = [inside[i] for i in _as_launched([events[i] for i in inside])]
+        run = tuple(kind(events[i]) for i in ours)
+        if run not in known:
+            known[run] = _matched(run, names)
+        for own, other in known[run]:
+            event, by = events[ours[own]], pattern[theirs[other]]
+            if by.op and not event.op:
+                joined[ours[own]] = _named(event, by)
+    return tuple(joined)
 
 
-def _matched(events: Sequence[Event], pattern: Sequence[Event]) -> list[Event]:
-    """What both begin with and end with is matched first: searching the rest is slow, and it is mostly empty."""
-    ours, theirs = [e.name for e in events], [e.name for e in pattern]
+def _as_launched(events: Sequence[Event]) -> list[int]:
+    """Their positions in the order in which the device was given them, as far as that is known."""
+    return sorted(range(len(events)), key=lambda i: (events[i].launched, events[i].start))
+
+
+def _kind(event: Event) -> str:
+    """What it is called in either trace: a copy inside a graph is a kernel of the driver's."""
+    if event.category != "copy on device":
+        return event.name
+    return "memset" if event.name.lower().startswith("memset") else COPY
+
+
+def _stem(event: Event) -> str:
+    return stem(event.name) if event.category != "copy on device" else _kind(event)
+
+
+def _matched(ours: Sequence[str], theirs: Sequence[str]) -> _Pairs:
+    """Equal names in order, and as many others between two of them as stand there in both: where an operation got
+    another kernel, its place tells. What both begin with and end with is matched first: searching the rest is slow, and
+    it is mostly empty."""
     both = min(len(ours), len(theirs))
     head = next((k for k in range(both) if ours[k] != theirs[k]), both)
     tail = next((k for k in range(both - head) if ours[-1 - k] != theirs[-1 - k]), both - head)
-    pairs = [(k, k) for k in range(head)]
     middle = SequenceMatcher(None, ours[head : len(ours) - tail], theirs[head : len(theirs) - tail], autojunk=False)
-    pairs += [(head + m.a + k, head + m.b + k) for m in middle.get_matching_blocks() for k in range(m.size)]
-    pairs += [(len(ours) - k, len(theirs) - k) for k in range(tail, 0, -1)]
-    result = list(events)
-    for own, other in pairs:
-        if not events[own].op and pattern[other].op:
-            result[own] = _named(events[own], pattern[other])
-    return result
+    pairs = [(k, k) for k in range(head)]
+    at, other = head, head
+    for block in middle.get_matching_blocks():  # the last one is empty, at the end
+        begin, begin_other = head + block.a, head + block.b
+        if begin - at == begin_other - other:
+            pairs += zip(range(at, begin), range(other, begin_other), strict=True)
+        pairs += [(begin + k, begin_other + k) for k in range(block.size)]
+        at, other = begin + block.size, begin_other + block.size
+    return pairs + [(len(ours) - k, len(theirs) - k) for k in range(tail, 0, -1)]
 
 
 def _named(event: Event, by: Event) -> Event:
@@ -69,7 +113,7 @@ def _named(event: Event, by: Event) -> Event:
         event,
         op=by.op,
         module=by.module,
-        category=by.category,
+        category=event.category if event.category in COPIES else by.category,
         scope=by.scope,
         source=by.source,
         control=by.control,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from tuner.profile.attribution import coverage
-from tuner.profile.categories import CATEGORIES
+from tuner.profile.categories import CATEGORIES, Category
 from tuner.profile.hlo import Module
 from tuner.profile.intervals import Interval, clipped, gaps, intersection, length, shares
 from tuner.profile.scopes import scope_path
 from tuner.profile.timeline import Event, Timeline
-from tuner.profile.types import Breakdown, OpRow, ScopeRow
+from tuner.profile.types import Breakdown, KernelRow, OpRow, ScopeRow
 
 __all__ = ["HOST_GAPS", "LAUNCH_GAPS", "break_down"]
 
@@ -32,12 +33,14 @@ _RANKS = {
 
 _REGISTERS = re.compile(r"\bregs:(\d+)")
 _OCCUPANCY = re.compile(r"\bocc_pct:([\d.]+)")
-_MOST_ROWS = 60
+_KNOWN = 0.5  # of device time
+_MOST_KERNELS, _MOST_SCOPES = 30, 60
 _Key = tuple[str, str, bool]  # module, operation or kernel, whether it is an operation
 
 
-def break_down(line: Timeline, modules: Mapping[str, Module], *, plain_s: float) -> Breakdown:
-    """The breakdown of a timeline. Without step marks, or without any work in them, its parts are one host gap."""
+def break_down(line: Timeline, modules: Mapping[str, Module]) -> Breakdown:
+    """The breakdown of a timeline, with a row for every operation. Without step marks, or without any work in them, its
+    parts are one host gap."""
     steps = line.steps or ((0.0, 0.0),)
     whole = fmean(end - start for start, end in steps)
     tally = _Tally(modules)
@@ -48,7 +51,6 @@ def break_down(line: Timeline, modules: Mapping[str, Module], *, plain_s: float)
     if not line.devices:
         tally.parts[HOST_GAPS] = whole * runs
     marks = [e for e in line.host if any(s <= e.start < t for s, t in steps)]
-    dispatch = sum(length(clipped((e.interval for e in marks if e.name.startswith("PjitFunction")), s)) for s in steps)
     compiles = [e for e in marks if e.name.startswith("backend_compile")]
     leaves = tally.leaves
     order = [*CATEGORIES, LAUNCH_GAPS, HOST_GAPS]
@@ -57,12 +59,11 @@ def break_down(line: Timeline, modules: Mapping[str, Module], *, plain_s: float)
         steps=len(line.steps),
         devices=len(line.devices),
         step_ms=whole / _NS,
-        plain_ms=1e3 * plain_s,
+        traced_ms=whole / _NS,
         parts={name: tally.parts[name] / runs / _NS for name in order if tally.parts.get(name)},
         busy_ms=tally.busy / runs / _NS,
         hidden_ms=tally.hidden / runs / _NS,
         exposed_ms=tally.parts.get("collective", 0.0) / runs / _NS,
-        dispatch_ms=dispatch / len(steps) / _NS,
         compiles=len(compiles),
         compile_ms=sum(e.end - e.start for e in compiles) / _NS,
         kernels=len(leaves) / runs,
@@ -70,6 +71,7 @@ def break_down(line: Timeline, modules: Mapping[str, Module], *, plain_s: float)
         graphs=sum(e.graph for e in leaves) / len(leaves) if leaves else 0.0,
         attributed=coverage(line),
         ops=tally.ops(runs=runs, whole=whole),
+        by_kernel=tally.kernels(runs=runs, whole=whole) if line.platform != "cpu" else (),
         scopes=tally.scopes(runs=runs, whole=whole),
         note=_note(line),
     )
@@ -85,19 +87,21 @@ class _Tally:
         self.hidden = 0.0
         self.leaves: list[Event] = []
         self._own: dict[_Key, float] = {}
+        self._kernels: dict[tuple[Category, str], float] = {}
         self._total: dict[_Key, float] = {}
         self._calls: dict[_Key, int] = {}
-        self._samples: dict[_Key, Event] = {}
+        self._samples: dict[_Key, dict[str, tuple[float, Event]]] = {}
 
     def add(self, step: Interval, events: Sequence[Event]) -> None:
         """One step on one device."""
         inside = [(cut[0], e) for e in events if (cut := clipped([e.interval], step))]
         self.leaves += [e for e in events if not e.control]
-        owned = [(interval, (str(e.category), _key(e))) for interval, e in inside]
+        owned = [(interval, (e.category, _key(e), e.name)) for interval, e in inside]
         ranks = {owner: _RANKS.get(owner[0], 0) for _, owner in owned}
-        for (category, own), mine in shares(owned, rank=ranks).items():
+        for (category, own, kernel), mine in shares(owned, rank=ranks).items():
             self.parts[category] = self.parts.get(category, 0.0) + mine
             self._own[own] = self._own.get(own, 0.0) + mine
+            self._kernels[category, kernel] = self._kernels.get((category, kernel), 0.0) + mine
         busy = [interval for interval, _ in inside]
         self.busy += length(busy)
         work = [i for i, e in inside if not _RANKS.get(e.category, 0)]
@@ -115,7 +119,8 @@ class _Tally:
             key = _key(event)
             by_key.setdefault(key, []).append(interval)
             self._calls[key] = self._calls.get(key, 0) + 1
-            self._samples.setdefault(key, event)
+            kernels = self._samples.setdefault(key, {})
+            kernels[event.name] = (kernels.get(event.name, (0.0,))[0] + event.end - event.start, event)
         for key, own in by_key.items():
             below = [i for name in self._below(key) for i in by_key.get((key[0], name, True), ())]
             self._total[key] = self._total.get(key, 0.0) + length([*own, *below])
@@ -123,18 +128,22 @@ class _Tally:
     def _below(self, key: _Key) -> set[str]:
         """What a loop, a branch or a call runs."""
         module = self._modules.get(key[0])
-        instruction = module.instruction(key[1]) if module and self._samples[key].control else None
+        instruction = module.instruction(key[1]) if module and self._main(key).control else None
         return {i.name for i in module.below(instruction)} if module and instruction else set()
 
     def ops(self, *, runs: int, whole: float) -> tuple[OpRow, ...]:
-        """The operations that take longest, themselves or with what they run."""
+        """Every operation, those first that take longest, themselves or with what they run."""
         rows = [self._row(key, runs=runs, whole=whole) for key in self._samples]
-        return tuple(sorted(rows, key=lambda row: (-row.self_ms, -row.total_ms, row.name))[:_MOST_ROWS])
+        return tuple(sorted(rows, key=lambda row: (-row.self_ms, -row.total_ms, row.name)))
+
+    def _main(self, key: _Key) -> Event:
+        """Of the kernels that an operation runs, the one that takes longest."""
+        return max(self._samples[key].values(), key=lambda sample: sample[0])[1]
 
     def _row(self, key: _Key, *, runs: int, whole: float) -> OpRow:
-        event = self._samples[key]
+        event = self._main(key)
         own = self._own.get(key, 0.0)
-        registers, occupancy = _REGISTERS.search(event.details), _OCCUPANCY.search(event.details)
+        registers, occupancy = _launch(event)
         return OpRow(
             name=key[1],
             category=event.category,
@@ -144,18 +153,44 @@ class _Tally:
             share=own / runs / whole if whole else 0.0,
             scope="/".join(scope_path(event.scope)),
             source=event.source,
-            registers=int(registers.group(1)) if registers else None,
-            occupancy=float(occupancy.group(1)) / 100 if occupancy else None,
+            registers=registers,
+            occupancy=occupancy,
             op=key[2],
             module=key[0],
             kernel="" if event.name == key[1] else event.name,
         )
 
+    def kernels(self, *, runs: int, whole: float) -> tuple[KernelRow, ...]:
+        """The kernels that take longest; nothing if none runs for more than one operation."""
+        events = [event for event in self.leaves if event.op]
+        served: dict[str, set[_Key]] = {}
+        for event in events:
+            served.setdefault(event.name, set()).add(_key(event))
+        if all(len(keys) == 1 for keys in served.values()):
+            return ()
+        samples = {event.name: event for event in self.leaves}
+        calls = Counter(event.name for event in self.leaves)
+        rows = [
+            KernelRow(
+                name=name,
+                category=category,
+                ops=len(served.get(name, ())),
+                calls=calls[name] / runs,
+                self_ms=own / runs / _NS,
+                share=own / runs / whole if whole else 0.0,
+                registers=_launch(samples[name])[0],
+                occupancy=_launch(samples[name])[1],
+            )
+            for (category, name), own in self._kernels.items()
+            if name in samples
+        ]
+        return tuple(sorted(rows, key=lambda row: (-row.self_ms, row.name))[:_MOST_KERNELS])
+
     def scopes(self, *, runs: int, whole: float) -> tuple[ScopeRow, ...]:
         """Every scope with what is in it; `total_ms` includes inner scopes. Nothing if no work is in any."""
         own: dict[tuple[str, ...], float] = {}
         for key, mine in self._own.items():
-            path = scope_path(self._samples[key].scope)
+            path = scope_path(self._main(key).scope)
             own[path] = own.get(path, 0.0) + mine
         if not any(own):
             return ()
@@ -171,7 +206,13 @@ class _Tally:
                     share=total / runs / whole if whole else 0.0,
                 )
             )
-        return tuple(sorted(rows, key=lambda row: (-row.total_ms, row.name))[:_MOST_ROWS])
+        return tuple(sorted(rows, key=lambda row: (-row.total_ms, row.name))[:_MOST_SCOPES])
+
+
+def _launch(event: Event) -> tuple[int | None, float | None]:
+    """Registers of a thread, and occupancy, where the trace has them."""
+    registers, occupancy = _REGISTERS.search(event.details), _OCCUPANCY.search(event.details)
+    return int(registers.group(1)) if registers else None, float(occupancy.group(1)) / 100 if occupancy else None
 
 
 def _key(event: Event) -> _Key:
@@ -180,7 +221,9 @@ def _key(event: Event) -> _Key:
 
 def _note(line: Timeline) -> str:
     if line.platform != "cpu":
-        return "" if line.devices else "the trace holds no device work"
+        if not line.devices:
+            return "the trace holds no device work"
+        return "" if coverage(line) >= _KNOWN else "kernels inside CUDA graphs tell their kinds, not their operations"
     return (
         "a CPU's trace has operations and nothing below: library fusions are opaque, operations run on several threads "
         "at once (a moment is shared among those active), and there are no counters of memory or occupancy"

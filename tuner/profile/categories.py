@@ -7,12 +7,13 @@ from typing import Literal
 
 from tuner.profile.hlo import Instruction, Module
 
-__all__ = ["CATEGORIES", "Category", "category_of", "is_control", "kernel_category"]
+__all__ = ["CATEGORIES", "COPIES", "Category", "category_of", "is_control", "kernel_category"]
 
 Category = Literal[
     "matrix multiply",
     "attention",
     "convolution",
+    "Fourier transform",
     "elementwise",
     "reduction",
     "data movement",
@@ -31,6 +32,7 @@ CATEGORIES: tuple[Category, ...] = (
     "matrix multiply",
     "attention",
     "convolution",
+    "Fourier transform",
     "elementwise",
     "reduction",
     "data movement",
@@ -45,6 +47,9 @@ CATEGORIES: tuple[Category, ...] = (
     "collective",
 )
 """In the order in which they are shown."""
+
+COPIES: tuple[Category, ...] = ("copy on device", "copy host to device", "copy device to host")
+"""What a trace names by itself, whatever operation it is for."""
 
 _COLLECTIVES = (
     "all-reduce",
@@ -82,10 +87,11 @@ _MOVES = frozenset(
         "get-tuple-element",
     ]
 )
+_REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter", "sort", "topk"])
 _ATTENTION = re.compile(r"attention|\battn|_attn|fmha|flash", re.IGNORECASE)
 _TARGETS: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("attention", re.compile(r"fmha|flash|attention", re.IGNORECASE)),
-    ("convolution", re.compile(r"conv", re.IGNORECASE)),
+    ("convolution", re.compile(r"conv(?!ert)", re.IGNORECASE)),
     ("matrix multiply", re.compile(r"gemm|matmul|dot|blas", re.IGNORECASE)),
     ("host callback", re.compile(r"callback", re.IGNORECASE)),
     ("random numbers", re.compile(r"threefry|rng", re.IGNORECASE)),
@@ -98,8 +104,9 @@ _KERNELS: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("copy on device", re.compile(r"^(Memcpy|Memset)", re.IGNORECASE)),
     ("collective", re.compile(r"nccl|allreduce|all_reduce|all-reduce|allgather|reducescatter|nvshmem", re.IGNORECASE)),
     ("attention", re.compile(r"fmha|flash|attention|mha_", re.IGNORECASE)),
-    ("convolution", re.compile(r"conv|fprop|dgrad|wgrad|winograd|implicit_gemm", re.IGNORECASE)),
+    ("convolution", re.compile(r"conv(?!ert)|fprop|dgrad|wgrad|winograd|implicit_gemm", re.IGNORECASE)),
     ("matrix multiply", re.compile(r"gemm|gemv|cutlass|nvjet|cublas|matmul|splitkreduce|_dot|^dot", re.IGNORECASE)),
+    ("Fourier transform", re.compile(r"(?<![a-z])fft(?![a-z])|cufft", re.IGNORECASE)),
     ("random numbers", re.compile(r"threefry|philox|rng", re.IGNORECASE)),
     ("data movement", re.compile(r"transpose|concatenate|scatter|gather|dynamic_(update_)?slice|^copy|slice_fus|pad")),
     ("reduction", re.compile(r"reduce|softmax|argmax|sort|topk|scan", re.IGNORECASE)),
@@ -132,15 +139,29 @@ def category_of(module: Module, instruction: Instruction) -> Category:
         return "convolution"
     if kinds & {"dot", "ragged-dot"}:
         return "attention" if _ATTENTION.search(instruction.op_name) else "matrix multiply"
+    if "fft" in kinds:
+        return "Fourier transform"
     if any("fusion" not in opcode and opcode.startswith(("rng", "threefry")) for opcode in kinds):
         return "random numbers"
-    if kinds & {"reduce", "reduce-window", "select-and-scatter", "sort", "topk"}:
+    if kinds & _REDUCTIONS and not _inlined(module, instruction):
         return "reduction"
     if kinds <= _MOVES:
         return "data movement"
     if kinds & {"infeed", "outfeed"}:
         return "copy host to device"
     return "elementwise"
+
+
+def _inlined(module: Module, instruction: Instruction) -> bool:
+    """Whether all reducing in a fusion is done by the way, element by element, as of a product's few partial sums."""
+    if "kind=kLoop" not in instruction.text:
+        return False
+    results: list[Instruction] = []
+    for name in instruction.called.get("calls", ()):
+        fused = module.computations.get(name)
+        if fused is not None and fused.root is not None:
+            results += fused.operands(fused.root) if fused.root.opcode == "tuple" else [fused.root]
+    return bool(results) and not any(one.opcode in _REDUCTIONS for one in results)
 
 
 def _called(instruction: Instruction) -> Category:

@@ -14,7 +14,7 @@ import msgspec
 
 from tuner.profile.hlo import Computation, Instruction, Module, Shape
 
-__all__ = ["Cost", "ModuleCosts", "module_costs", "together"]
+__all__ = ["Cost", "ModuleCosts", "launches_nothing", "module_costs", "together"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -47,11 +47,12 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 class ModuleCosts(msgspec.Struct, frozen=True, kw_only=True):
     """`each`: operation → cost of one execution; `runs`: operation → executions a step. `unknown`: loops whose trip
-    count isn't written down; their bodies count once."""
+    count isn't written down; their bodies, and what is in `guessed`, count once."""
 
     each: dict[str, Cost]
     runs: dict[str, float]
     unknown: tuple[str, ...] = ()
+    guessed: frozenset[str] = frozenset()
 
     @property
     def flops(self) -> float:
@@ -69,23 +70,32 @@ def module_costs(module: Module) -> ModuleCosts:
     each: dict[str, Cost] = {}
     runs: dict[str, float] = {}
     unknown: list[str] = []
+    guessed: set[str] = set()
 
-    def walk(computation: Computation, times: float) -> None:
+    def walk(computation: Computation, times: float, known: bool) -> None:
         for instruction in computation.instructions.values():
             runs[instruction.name] = runs.get(instruction.name, 0.0) + times
+            if not known:
+                guessed.add(instruction.name)
             if instruction.name not in each:
                 each[instruction.name] = _operation(module, computation, instruction)
-            inner = times
+            inner, sure = times, known
             if instruction.opcode == "while":
                 inner = times * (1 if instruction.trips is None else instruction.trips)
                 if instruction.trips is None:
                     unknown.append(instruction.name)
+                    sure = False
             for body in module.bodies(instruction):
-                walk(body, inner)
+                walk(body, inner, sure)
 
     if module.entry in module.computations:
-        walk(module.computations[module.entry], 1.0)
-    return ModuleCosts(each=each, runs=runs, unknown=tuple(dict.fromkeys(unknown)))
+        walk(module.computations[module.entry], 1.0, True)
+    return ModuleCosts(each=each, runs=runs, unknown=tuple(dict.fromkeys(unknown)), guessed=frozenset(guessed))
+
+
+def launches_nothing(instruction: Instruction) -> bool:
+    """Whether nothing is left of it when the program runs, or only what it calls."""
+    return instruction.opcode in _FREE
 
 
 def together(one: ModuleCosts, other: ModuleCosts) -> ModuleCosts:
@@ -102,11 +112,13 @@ def together(one: ModuleCosts, other: ModuleCosts) -> ModuleCosts:
         for name, cost in of.each.items():
             each[named(name, number)] = cost
             runs[named(name, number)] = runs.get(named(name, number), 0.0) + of.runs[name]
-    return ModuleCosts(each=each, runs=runs, unknown=(*one.unknown, *other.unknown))
+    return ModuleCosts(
+        each=each, runs=runs, unknown=(*one.unknown, *other.unknown), guessed=one.guessed | other.guessed
+    )
 
 
 def _operation(module: Module, computation: Computation, instruction: Instruction) -> Cost:
-    if instruction.opcode in _FREE or module.bodies(instruction):
+    if launches_nothing(instruction) or module.bodies(instruction):
         return Cost()
     worked = _work(module, computation, instruction)
     return msgspec.structs.replace(worked, bytes=_traffic(module, computation, instruction))
@@ -127,6 +139,8 @@ def _work(module: Module, computation: Computation, instruction: Instruction) ->
         return _matrix(_convolution(instruction, operands), operands)
     if opcode == "custom-call":
         return _matrix(_library(instruction, operands), operands)
+    if opcode == "fft":
+        return Cost(flops=_fourier(instruction, operands))
     result = instruction.shapes[0] if instruction.shapes else Shape("token", ())
     if not _floating(result.dtype):
         return Cost()
@@ -159,6 +173,16 @@ def _dot(instruction: Instruction, operands: list[Instruction]) -> float:
     left = operands[0].shapes[0].dims
     contracted = math.prod(left[d] for d in _numbers(instruction.text, "lhs_contracting_dims") if d < len(left))
     return 2.0 * instruction.shapes[0].size * contracted * _complex(instruction.shapes[0])
+
+
+def _fourier(instruction: Instruction, operands: list[Instruction]) -> float:
+    """As it is usually counted: 5 n log2 n of n complex elements, half of that of real ones."""
+    length = math.prod(_numbers(instruction.text, "fft_length"))
+    arrays = [shapes[0] for shapes in (instruction.shapes, *(o.shapes for o in operands)) if shapes]
+    real = [shape.size for shape in arrays if not shape.dtype.startswith("c")]
+    if length < 1 or not arrays:
+        return 0.0
+    return math.log2(length) * (2.5 * real[0] if real else 5.0 * arrays[0].size)
 
 
 def _complex(shape: Shape) -> float:
@@ -244,7 +268,8 @@ def _traffic(module: Module, computation: Computation, instruction: Instruction)
     if opcode.endswith("-start") and len(instruction.shapes) > 1:
         return 2.0 * sum(operand.bytes for operand in operands)
     if opcode != "fusion":
-        return instruction.bytes + sum(operand.bytes for operand in {o.name: o for o in operands}.values())
+        written = sum(shape.bytes for shape in instruction.shapes if not _scratch(instruction, shape))
+        return written + sum(operand.bytes for operand in {o.name: o for o in operands}.values())
     fused = next(
         (module.computations[n] for n in instruction.called.get("calls", ()) if n in module.computations), None
     )
@@ -253,15 +278,22 @@ def _traffic(module: Module, computation: Computation, instruction: Instruction)
     return _read(fused) + _written(fused, instruction)
 
 
+def _scratch(instruction: Instruction, shape: Shape) -> bool:
+    """Room that a library asks for beside its results."""
+    several = instruction.opcode == "custom-call" and len(instruction.shapes) > 1
+    return several and len(shape.dims) == 1 and shape.dtype in ("s8", "u8")
+
+
 def _read(fused: Computation) -> float:
-    """Of parameters that are only sliced, the slices; of those that are only written into, nothing."""
+    """Of parameters that are only sliced, the slices, which may overlap: once what they are of is enough. Of those that
+    are only written into, nothing."""
     total = 0.0
     for parameter in fused.instructions.values():
         if parameter.opcode != "parameter":
             continue
         uses = _users(fused, parameter)
         if uses and all(_slices(user, parameter.name) for user in uses):
-            total += sum(user.bytes for user in uses)
+            total += min(parameter.bytes, sum(user.bytes for user in uses))
         elif uses and all(_updates(user, parameter.name) for user in uses):
             continue
         else:

@@ -32,6 +32,7 @@ _BY_CATEGORY: Mapping[str, tuple[str, ...]] = {
     "attention": ("gemm", "cudnn", "library", "autotune"),
     "convolution": ("cudnn", "library", "autotune"),
     "elementwise": ("fusion", "codegen", "hlo"),
+    "Fourier transform": ("library",),
     "reduction": ("fusion", "library", "codegen"),
     "data movement": ("fusion", "hlo", "codegen"),
     "loop control": ("loops", "launch", "threads"),
@@ -66,7 +67,7 @@ def diagnose(
         *_recompiles(breakdown, trace),
         *_constants(modules),
         *_wide_products(breakdown, roofline, costs),
-        *_tiny(breakdown),
+        *_tiny(breakdown, bound),
     ]
     if groups := groups_for(breakdown, bound):
         found.append(Finding(kind="knobs", text=f"what acts on this: {', '.join(groups)}", groups=groups))
@@ -187,21 +188,22 @@ def _wide_products(breakdown: Breakdown, roofline: Roofline, costs: Mapping[str,
     return [Finding(kind="float32", text=text, where=rows[0].source, groups=("precision",))]
 
 
-def _tiny(breakdown: Breakdown) -> list[Finding]:
-    """Too little work to keep the device busy."""
+def _tiny(breakdown: Breakdown, bound: Bound) -> list[Finding]:
+    """Too little work to keep the device busy, or at each operation to be worth its launch."""
     step = breakdown.step_ms
-    if not step or breakdown.compiles or not breakdown.kernels:
+    if not step or breakdown.compiles or not breakdown.kernels or breakdown.kernel_us >= _TINY_KERNEL_US:
         return []
     idle = 1.0 - breakdown.busy_ms / step
-    if idle < _IDLE or breakdown.kernel_us >= _TINY_KERNEL_US:
+    half = f"half of its {breakdown.kernels:.0f} operations take less than {breakdown.kernel_us:.3g} us"
+    if idle >= _IDLE:
+        waits = breakdown.parts.get(HOST_GAPS, 0.0) / step
+        why = f"the device is idle for {_percent(idle)} of a step ({_percent(waits)} waiting for the host), and {half}"
+        cure = "A larger batch, or several steps in one jitted call, would pay more than any setting"
+    elif bound == "launch":
+        why, cure = half, "A larger batch, or fewer and larger operations, would pay more than any setting"
+    else:
         return []
-    waits = breakdown.parts.get(HOST_GAPS, 0.0) / step
-    text = (
-        f"too little work: the device is idle for {_percent(idle)} of a step ({_percent(waits)} waiting for the host), "
-        f"and half its operations take less than {breakdown.kernel_us:.3g} us. A larger batch, or several steps in one "
-        "jitted call, would pay more than any setting"
-    )
-    return [Finding(kind="tiny", text=text)]
+    return [Finding(kind="tiny", text=f"too little work: {why}. {cure}")]
 
 
 def _percent(share: float) -> str:

@@ -40,7 +40,7 @@ def nsight_compute(command: Sequence[str], kernel: str, *, output: Path) -> tupl
         "ncu",
         "--set=full",
         "--target-processes=all",
-        f"--kernel-name=regex:^{re.escape(_base(kernel))}",
+        f"--kernel-name=regex:^{re.escape(_base(kernel))}$",
         "--launch-skip=3",
         "--launch-count=3",
         f"--export={output}",

@@ -28,7 +28,7 @@ def roofed(
 ) -> tuple[Breakdown, Roofline]:
     """The breakdown with each operation's FLOPs, bytes and share of the roof, and the step's own roofline. `costs`: by
     module."""
-    rows = tuple(_row(row, cost_of(row, costs), ceiling, breakdown.platform) for row in breakdown.ops)
+    rows = tuple(_row(row, costs, ceiling, breakdown.platform) for row in breakdown.ops)
     bare = [row.roof * row.self_ms for row in rows if row.roof is not None]
     at_least_ms = sum(bare) if ceiling and bare else None
     unknown = [name for of in costs.values() for name in of.unknown]
@@ -53,18 +53,28 @@ def cost_of(row: OpRow, costs: Mapping[str, ModuleCosts]) -> Cost | None:
     return costs[row.module].each.get(row.name) if row.op and row.module in costs else None
 
 
-def _row(row: OpRow, cost: Cost | None, ceiling: Ceiling | None, platform: str) -> OpRow:
+def _row(row: OpRow, costs: Mapping[str, ModuleCosts], ceiling: Ceiling | None, platform: str) -> OpRow:
+    cost = cost_of(row, costs)
     if cost is None:
         return row
-    flops, moved = cost.flops * row.calls, cost.bytes * row.calls
+    runs = _runs(row, costs[row.module])
+    # Each kernel of a transform passes over all of it.
+    passes = row.calls if row.category == "Fourier transform" else runs
+    flops, moved = cost.flops * runs, cost.bytes * passes
     row = msgspec.structs.replace(row, flops=flops, bytes=moved)
     if ceiling is None or not row.self_ms or not (flops or moved):
         return row
-    compute_s = row.calls * _compute_s(cost, ceiling, platform)
+    compute_s = runs * _compute_s(cost, ceiling, platform)
     memory_s = moved / ceiling.bytes_per_s
     roof = min(1.0, 1e3 * max(compute_s, memory_s) / row.self_ms)
     bound: Bound = "latency" if roof < _NEAR else "compute" if compute_s >= memory_s else "memory"
     return msgspec.structs.replace(row, roof=roof, bound=bound)
+
+
+def _runs(row: OpRow, costs: ModuleCosts) -> float:
+    """How often it ran: by the program where that says it, since one execution may take several kernels; never more
+    often than there were kernels, as of a branch that isn't always taken."""
+    return row.calls if row.name in costs.guessed else min(row.calls, costs.runs[row.name])
 
 
 def _compute_s(cost: Cost, ceiling: Ceiling, platform: str) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tuner.profile.categories import Category, category_of, is_control, kernel_category
+from tuner.profile.categories import COPIES, Category, category_of, is_control, kernel_category
 from tuner.profile.hlo import Instruction, Module
 from tuner.profile.intervals import Interval
 from tuner.protocol.messages import TraceLabel, TraceLine
@@ -21,7 +21,8 @@ _GRAPH = "CudaGraph"  # a whole graph, beside the kernels in it or in place of t
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that took time, ns. `op`: the HLO operation, "" if none is known. `control`: a loop, branch or call.
-    `scope`: the names of what was traced, as jax joins them. `source`: file and line."""
+    `scope`: the names of what was traced, as jax joins them. `source`: file and line. `launched`: its place in the
+    order in which the device was given its work, -1 where that isn't known."""
 
     name: str
     start: float
@@ -34,6 +35,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     details: str = ""
     control: bool = False
     graph: bool = False
+    launched: int = -1
 
     @property
     def interval(self) -> Interval:
@@ -62,9 +64,10 @@ def timeline(labels: Sequence[TraceLabel], lines: Sequence[TraceLine], modules: 
     functions: list[Event] = []
     for line in lines:
         of_device = line.plane.startswith(_DEVICE)
-        for number, start, duration in zip(line.labels, line.starts_ns, line.durations_ns, strict=True):
+        order = line.launched or (-1,) * len(line.labels)
+        for number, start, lasts, place in zip(line.labels, line.starts_ns, line.durations_ns, order, strict=True):
             label = labels[number]
-            event = msgspec.structs.replace(known.event(number), start=start, end=start + duration)
+            event = msgspec.structs.replace(known.event(number), start=start, end=start + lasts, launched=place)
             if of_device or (label.op and not on_device):
                 devices.setdefault(line.plane if of_device else _HOST_DEVICE, []).append(event)
             elif label.name == _STEP:
@@ -107,7 +110,6 @@ class _Kinds:
     def _make(self, label: TraceLabel) -> Event:
         if label.name.startswith(_GRAPH):
             return Event(name=label.name, start=0.0, end=0.0, category="loop control", control=True, graph=True)
-        found = self._find(label)
         base = Event(
             name=label.name,
             start=0.0,
@@ -118,33 +120,40 @@ class _Kinds:
             graph=label.graph,
             category=kernel_category(label.name),
         )
+        copies = base.category in COPIES
+        found = self._find(label)
+        alike = self._kernels.get(_kernel_name(label.name))
+        if label.graph and (found is None or is_control(found[1].opcode)):
+            # A graph gives its own name to every kernel in it, and one kernel may serve several operations that are
+            # alike: it tells their kind.
+            return msgspec.structs.replace(base, category=category_of(*alike)) if alike and not copies else base
+        found = found or (None if label.op else alike)
         if found is None:
             return msgspec.structs.replace(base, op=label.op)
         module, instruction = found
-        if self._of_device and is_control(instruction.opcode):
-            # A graph's launch gives its own name to every kernel in it; a loop's, to the test whether it goes on.
-            known = msgspec.structs.replace(base, scope=instruction.op_name or base.scope, source=instruction.source)
-            return base if label.graph else msgspec.structs.replace(known, op=instruction.name, module=module.name)
-        copies = base.category in ("copy host to device", "copy device to host", "copy on device")
-        return msgspec.structs.replace(
+        known = msgspec.structs.replace(
             base,
             op=instruction.name,
             module=module.name,
-            category=base.category if copies else category_of(module, instruction),
             scope=instruction.op_name or base.scope,
             source=instruction.source,
+        )
+        if self._of_device and is_control(instruction.opcode):
+            return known  # a loop's launch gives its name to the test whether it goes on
+        return msgspec.structs.replace(
+            known,
+            category=base.category if copies else category_of(module, instruction),
             control=is_control(instruction.opcode),
         )
 
     def _find(self, label: TraceLabel) -> tuple[Module, Instruction] | None:
-        """The operation that the trace names; else the one that the kernel is named after."""
-        ops = label.op.split(",") if label.op else []
+        """The operation that the trace names."""
         module = self._modules.get(label.module)
-        for op in reversed(ops):  # the innermost comes last
+        for op in reversed(label.op.split(",")):  # the innermost comes last
             for candidate in [module] if module else self._modules.values():
                 if candidate is not None and (instruction := candidate.instruction(op.strip())):
                     return candidate, instruction
-        return None if ops else self._kernels.get(_kernel_name(label.name))
+        return None
 
 
 def _kernel_name(name: str) -> str:

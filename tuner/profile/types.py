@@ -8,7 +8,7 @@ import msgspec
 
 from tuner.profile.categories import Category
 
-__all__ = ["Bound", "Breakdown", "Ceiling", "Finding", "OpRow", "Roofline", "ScopeRow", "StepProfile"]
+__all__ = ["Bound", "Breakdown", "Ceiling", "Finding", "KernelRow", "OpRow", "Roofline", "ScopeRow", "StepProfile"]
 
 Bound = Literal["compute", "memory", "latency", "launch", "communication", "host", "unknown"]
 """What holds a step, or an operation, back most."""
@@ -17,10 +17,11 @@ Bound = Literal["compute", "memory", "latency", "launch", "communication", "host
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     """An operation (a kernel, where its operation isn't known), per step and device.
 
-    `self_ms`: the time that is its own where several run at once; `total_ms`: while it or what it runs was active.
-    `share`: of the step. `flops`, `bytes`: None where they aren't known. `roof`: share of the roof that it reaches,
-    `bound` by what. `op`: False for a kernel.
-    `kernel`: the name that the trace has for it, if that is another. `module`: the program that it is of.
+    `calls`: kernels, of which an operation may run several. `self_ms`: the time that is its own where several run at
+    once; `total_ms`: while it or what it runs was active. `share`: of the step. `flops`, `bytes`: None where they
+    aren't known. `roof`: share of the roof that it reaches, `bound` by what. `op`: False for a kernel. `kernel`: the
+    name that the trace has for it, if that is another, of several the one that takes longest: kind, registers and
+    occupancy are its. `module`: the program that it is of.
     """
 
     name: str
@@ -42,6 +43,19 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     module: str = ""
 
 
+class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel, per step and device, over all operations (`ops` of them) that it runs for. The rest as in `OpRow`."""
+
+    name: str
+    category: Category
+    ops: int
+    calls: float
+    self_ms: float
+    share: float
+    registers: int | None = None
+    occupancy: float | None = None
+
+
 class ScopeRow(msgspec.Struct, frozen=True, kw_only=True):
     """A named scope. `name`: its path, "(none)" for what is in none. `self_ms`: without inner scopes."""
 
@@ -56,18 +70,23 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     with something to show for it, exposed collectives and copies, launch gaps (short, between operations), host gaps
     (long, and before the first and after the last operation).
 
-    `plain_ms`: a step without a trace. `hidden_ms`: collectives while something else ran. `dispatch_ms`: the host in
-    calls of jitted functions. `compiles`: in all traced steps. `kernels`: operations a step; `kernel_us`: their median.
-    `graphs`: share of them in CUDA graphs. `attributed`: share of device time whose operation is known.
+    `step_ms`: of consecutive steps without a trace, where they were timed; `traced_ms`: of a step in the trace, which
+    the tracer makes longer. `scale`: what the trace's times of work were multiplied by, where they alone are longer
+    than the step. `hidden_ms`: collectives while something else ran. `dispatch_ms`: what the host takes to call a step,
+    without a trace. `compiles`: in all traced steps. `kernels`: operations a step; `kernel_us`: their median.
+    `graphs`: share of them in CUDA graphs. `attributed`: share of device time whose operation is known. `ops`: those
+    that take longest, and one row for all others. `by_kernel`: the
+    kernels that take longest, where there are fewer of them than operations.
     """
 
     platform: str
     steps: int
     devices: int
     step_ms: float
-    plain_ms: float
     parts: dict[str, float]
     busy_ms: float
+    traced_ms: float = 0.0
+    scale: float = 1.0
     hidden_ms: float = 0.0
     exposed_ms: float = 0.0
     dispatch_ms: float = 0.0
@@ -78,6 +97,7 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     graphs: float = 0.0
     attributed: float = 1.0
     ops: tuple[OpRow, ...] = ()
+    by_kernel: tuple[KernelRow, ...] = ()
     scopes: tuple[ScopeRow, ...] = ()
     note: str = ""
 

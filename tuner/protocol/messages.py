@@ -402,12 +402,14 @@ class PgleReply:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Trace `steps` steps of `id`, each waited for, into `folder` (XProf/TensorBoard layout, a Perfetto file beside).
+    `block`: before that, time blocks of so many consecutive steps without a trace, as a round does; 0: none.
     `python`: trace calls of Python functions too, which slows the host down. `nsight`: take no trace, but mark the
     steps for Nsight Systems, under which the worker runs."""
 
     id: str = field(metadata=_HANDLE)
     steps: int
     folder: str
+    block: int = 0
     python: bool = False
     nsight: bool = False
 
@@ -428,26 +430,29 @@ class TraceLabel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLine:
     """Events of one stream of a device or one thread of the host, each a number of `ProfileReply.labels` with its start
-    and duration in ns; starts count from the trace's earliest event."""
+    and duration in ns; starts count from the trace's earliest event. `launched`: each one's place in the order in which
+    the device was given its work, over all its streams; empty where the trace doesn't tell."""
 
     plane: str
     name: str
     labels: tuple[int, ...]
     starts_ns: tuple[int, ...]
     durations_ns: tuple[int, ...]
+    launched: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileReply:
     """`xplane`: the trace file, "" if none was to be taken; `seconds`: wall time of the traced steps. `plain_s`: of one
-    step without a trace, each waited for, just before (the median). `perfetto`, `memory`: the trace for Perfetto and
-    the device memory profile (pprof), "" if there is none. `hlo`: the optimised HLO's files by module. `lines`: what of
-    the trace says where time goes: operations, copies, step marks, compiles and calls of jitted functions, Python
-    functions where asked."""
+    of consecutive steps without a trace, just before (the median of some blocks); `dispatch_s`: what the host takes to
+    call one; 0 where they weren't timed. `perfetto`, `memory`: the trace for Perfetto and the device memory profile
+    (pprof), "" if there is none. `hlo`: the optimised HLO's files by module. `lines`: what of the trace says where time
+    goes: operations, copies, step marks, compiles and calls of jitted functions, Python functions where asked."""
 
     xplane: str
     seconds: float
     plain_s: float = 0.0
+    dispatch_s: float = 0.0
     perfetto: str = ""
     memory: str = ""
     hlo: dict[str, str] = field(default_factory=dict)

@@ -252,7 +252,10 @@ def _times(view: RunView, events: Sequence[AnyEvent]) -> list[Block]:
     head = ("pair", "default, ms", "finalist, ms", "ratio", "blocks", "disturbed by")
     table = Table(caption="Each pair of fresh processes", head=head, rows=rows, align=">>>>><")
     return [
-        Prose(text=f"The default beside {settings(shown.config)}, in milliseconds {view.objective.per}."),
+        Prose(
+            text=f"The default beside {'the winner' if chosen else settings(shown.config)}, "
+            f"in milliseconds {view.objective.per}."
+        ),
         drawn,
         Fold(summary="The pairs as numbers", blocks=(table,)),
     ]

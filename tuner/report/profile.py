@@ -9,15 +9,16 @@ from typing import Any
 
 import msgspec
 
-from tuner.profile.types import OpRow, ScopeRow, StepProfile
+from tuner.profile.types import Breakdown, KernelRow, OpRow, ScopeRow, StepProfile
 from tuner.report.layout import Page
-from tuner.report.where import profile_lines
+from tuner.report.where import alike_text, launch_text, profile_lines, traced_text
 
 __all__ = ["SCHEMA", "Profiling", "profile_document", "render_profile"]
 
 SCHEMA = "tuner/profile/1"
 
-_OPS = 20
+_OPS, _FEW_OPS = 20, 8
+_KERNELS = 8
 _SCOPES = 12
 _WIDE = 90  # below it the table has fewer columns
 _NAME = 24
@@ -44,7 +45,8 @@ def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -
     if profile is not None:
         profile_lines(page, profile)
         _numbers(page, profile)
-        _operations(page, profile.breakdown.ops, wide=width >= _WIDE)
+        _kernels(page, profile.breakdown.by_kernel, wide=width >= _WIDE)
+        _operations(page, profile.breakdown, wide=width >= _WIDE)
         _scopes(page, profile.breakdown.scopes)
         if note := "; ".join(filter(None, (profile.breakdown.note, profile.roofline.note))):
             page.blank()
@@ -60,12 +62,9 @@ def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -
 def _numbers(page: Page, profile: StepProfile) -> None:
     b, roof = profile.breakdown, profile.roofline
     rows = [
-        (
-            "step",
-            f"{b.step_ms:.4g} ms in the trace, {b.plain_ms:.4g} ms without; {b.steps} steps, {_devices(b.devices)}",
-        ),
+        ("step", f"{traced_text(b)}; {b.steps} traced steps, {_devices(b.devices)}"),
         ("operations", f"{b.kernels:.4g} a step, half of them below {_short(b.kernel_us)}"),
-        ("host", f"{b.dispatch_ms:.3g} ms a step in calls of jitted functions, {b.compiles} compiles in the trace"),
+        ("host", f"{b.dispatch_ms:.3g} ms to call a step, {b.compiles} compiles in the trace"),
     ]
     if b.graphs:
         rows.append(("CUDA graphs", f"hold {100 * b.graphs:.0f} % of the operations"))
@@ -86,8 +85,9 @@ def _devices(number: int) -> str:
     return "1 device" if number == 1 else f"{number} devices"
 
 
-def _operations(page: Page, rows: Sequence[OpRow], *, wide: bool) -> None:
-    shown = [row for row in rows if row.self_ms > 0][:_OPS]
+def _operations(page: Page, breakdown: Breakdown, *, wide: bool) -> None:
+    most = _FEW_OPS if breakdown.by_kernel else _OPS  # of many that are alike a few tell enough
+    shown = [row for row in breakdown.ops if row.self_ms > 0][:most]
     if not shown:
         return
     page.heading("operations", "those that take longest themselves, per step")
@@ -112,14 +112,28 @@ def _operations(page: Page, rows: Sequence[OpRow], *, wide: bool) -> None:
 
 def _about(row: OpRow) -> str:
     line = Path(row.source).name if row.source else ""
-    return ", ".join(filter(None, (row.category, row.scope, line, _launch(row))))
+    return ", ".join(filter(None, (row.category, row.scope, line, launch_text(row))))
 
 
-def _launch(row: OpRow) -> str:
-    told = [f"{row.registers} registers"] if row.registers is not None else []
-    if row.occupancy is not None:
-        told.append(f"occupancy {100 * row.occupancy:.0f} %")
-    return ", ".join(told)
+def _kernels(page: Page, rows: Sequence[KernelRow], *, wide: bool) -> None:
+    """Where one runs for several operations."""
+    if not rows:
+        return
+    page.heading("kernels", "those that take longest over all operations that they run for, per step")
+    if not wide:
+        page.rows([(f"{100 * r.share:.1f} %", _cut(r.name, 24), r.category) for r in rows[:_KERNELS]], align="><<")
+        return
+    table = [
+        (
+            f"{100 * row.share:.1f} %",
+            f"{row.self_ms:.3g}",
+            f"{row.calls:.3g}",
+            _cut(row.name, _NAME),
+            ", ".join(filter(None, (row.category, alike_text(row), launch_text(row)))),
+        )
+        for row in rows[:_KERNELS]
+    ]
+    page.rows([("share", "self ms", "calls", "kernel", "kind, for whom"), *table], align=">>><<")
 
 
 def _scopes(page: Page, rows: Sequence[ScopeRow]) -> None:

@@ -6,17 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
-from tuner.profile.types import Breakdown, Finding, OpRow, Roofline, StepProfile
+from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, Roofline, StepProfile
 from tuner.report.blocks import Block, Cell, Code, Fold, Prose, Section, Table
 from tuner.report.layout import Page
 from tuner.report.stacked import stacked
 from tuner.report.view import RunView
 from tuner.store.events import Profiled
 
-__all__ = ["finding_text", "profile_blocks", "profile_lines", "roof_text", "where_lines", "where_section"]
+__all__ = [
+    "alike_text",
+    "finding_text",
+    "launch_text",
+    "profile_blocks",
+    "profile_lines",
+    "roof_text",
+    "traced_text",
+    "where_lines",
+    "where_section",
+]
 
-_OPS = 25
+_OPS, _FEW_OPS = 25, 8
+_KERNELS = 12
 _SCOPES = 25
+_SCALED = 0.9995
 _NAME = 40
 _NO_SETTING = ("callback", "transfer", "recompiles", "constants", "float32", "tiny")
 
@@ -35,7 +47,7 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     """One profile, or several side by side, each with the name of its side."""
     blocks: list[Block] = []
     for name, profile in sides:
-        blocks.append(Prose(text=f"{name}: {_verdict(profile)}."))
+        blocks.append(Prose(text=f"{name}: {_verdict(profile)}. A step takes {traced_text(profile.breakdown)}."))
     caption = "Means over the traced steps and devices. Every moment of a step is in exactly one part."
     notes = dict.fromkeys(p.breakdown.note for _, p in sides if p.breakdown.note)
     blocks.append(
@@ -47,19 +59,20 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     )
     names = list(dict.fromkeys(part for _, p in sides for part in p.breakdown.parts))
     rows = tuple((part, *(_cell(p.breakdown.parts.get(part)) for _, p in sides)) for part in names)
-    sums = ("a step in the trace", *(_cell(p.breakdown.step_ms) for _, p in sides))
-    plain = ("a step without a trace", *(_cell(p.breakdown.plain_ms) for _, p in sides))
+    sums = ("a step", *(_cell(p.breakdown.step_ms) for _, p in sides))
+    traced = ("a step in the trace", *(_cell(p.breakdown.traced_ms or None) for _, p in sides))
     hidden = ("collectives hidden behind work", *(_cell(p.breakdown.hidden_ms) for _, p in sides))
-    more = (sums, plain, hidden) if any(p.breakdown.hidden_ms for _, p in sides) else (sums, plain)
+    more = [sums, traced] if any(p.breakdown.traced_ms for _, p in sides) else [sums]
+    more += [hidden] if any(p.breakdown.hidden_ms for _, p in sides) else []
     head = ("part", *(f"{name}, ms" for name, _ in sides))
     table = Table(caption="Parts of a step", head=head, rows=(*rows, *more), align="<" + ">" * len(sides))
     blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
     for name, profile in sides:
         blocks += _details(name, profile)
-    found = list(dict.fromkeys(f for _, p in sides for f in p.findings if f.kind in _NO_SETTING))
+    found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind in _NO_SETTING}
     if found:
-        rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found)
-        caption = "What no setting of XLA's can mend"
+        rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found.values())
+        caption = "What else was found"
         blocks.append(Table(caption=caption, head=("kind", "found", "where"), rows=rows_of))
     return blocks
 
@@ -86,11 +99,39 @@ def roof_text(roofline: Roofline) -> str:
     return f"{counted}, {100 * roofline.share:.0f} % of the roof while at work"
 
 
+def traced_text(breakdown: Breakdown) -> str:
+    """How long a step is, and what of the breakdown comes of that rather than of the trace."""
+    if not breakdown.traced_ms or breakdown.traced_ms == breakdown.step_ms:
+        return f"{breakdown.step_ms:.4g} ms"
+    told = f"{breakdown.step_ms:.4g} ms, in the trace {breakdown.traced_ms:.4g} ms"
+    if breakdown.scale < _SCALED:
+        return f"{told}: work is scaled by {breakdown.scale:.3f} to fit"
+    return f"{told}: what the tracer adds is left out of the gaps" if breakdown.traced_ms > breakdown.step_ms else told
+
+
+def launch_text(row: OpRow | KernelRow) -> str:
+    """Registers and occupancy, where they are known."""
+    told = [f"{row.registers} registers"] if row.registers is not None else []
+    told += [f"occupancy {100 * row.occupancy:.0f} %"] if row.occupancy is not None else []
+    return ", ".join(told)
+
+
+def alike_text(row: KernelRow) -> str:
+    """How many operations a kernel runs for."""
+    return f"{row.ops} operations" if row.ops > 1 else ""
+
+
 def _si(value: float) -> str:
     for factor, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value:.3g} "
+
+
+def _lasts(*ms: float) -> str:
+    """Times in the unit that suits the longest."""
+    factor, unit = (1.0, "ms") if max(ms) >= 0.1 else (1e3, "us")
+    return f"{' / '.join(f'{factor * one:.3g}' for one in ms)} {unit}"
 
 
 def _cell(ms: float | None) -> str:
@@ -100,9 +141,15 @@ def _cell(ms: float | None) -> str:
 def _details(name: str, profile: StepProfile) -> list[Block]:
     breakdown = profile.breakdown
     blocks: list[Block] = []
+    if breakdown.by_kernel:
+        kernels = tuple(_kernel(row) for row in breakdown.by_kernel[:_KERNELS])
+        head = ("kernel", "share", "time", "what it is")
+        table = Table(caption=f"Kernels of a step, {name}", head=head, rows=kernels, align="<>><")
+        blocks.append(Fold(summary=f"Kernels, {name}", blocks=(table,)))
     if breakdown.ops:
-        rows = tuple(_row(row) for row in breakdown.ops[:_OPS])
-        head = ("operation", "share", "ms, self / total", "what it is")
+        most = _FEW_OPS if breakdown.by_kernel else _OPS  # of many that are alike a few tell enough
+        rows = tuple(_row(row) for row in breakdown.ops[:most])
+        head = ("operation", "share", "self / total", "what it is")
         table = Table(caption=f"Operations of a step, {name}", head=head, rows=rows, align="<>><")
         blocks.append(Fold(summary=f"Operations, {name}", blocks=(table,)))
     if breakdown.scopes:
@@ -122,7 +169,14 @@ def _details(name: str, profile: StepProfile) -> list[Block]:
 
 def _row(row: OpRow) -> tuple[Cell, ...]:
     name = Code(row.name if len(row.name) <= _NAME else f"{row.name[: _NAME - 1]}…")
-    return name, f"{100 * row.share:.1f} %", f"{row.self_ms:.3g} / {row.total_ms:.3g}", _about(row)
+    return name, f"{100 * row.share:.1f} %", _lasts(row.self_ms, row.total_ms), _about(row)
+
+
+def _kernel(row: KernelRow) -> tuple[Cell, ...]:
+    name = Code(row.name if len(row.name) <= _NAME else f"{row.name[: _NAME - 1]}…")
+    calls = f"{row.calls:.3g} {'call' if row.calls == 1 else 'calls'}"
+    about = ", ".join(filter(None, (row.category, calls, alike_text(row), launch_text(row))))
+    return name, f"{100 * row.share:.1f} %", _lasts(row.self_ms), about
 
 
 def _about(row: OpRow) -> str:
@@ -131,9 +185,7 @@ def _about(row: OpRow) -> str:
     told += [f"{_si(row.flops)}FLOP"] if row.flops else []
     told += [f"{_si(row.bytes)}B"] if row.bytes else []
     told += [f"{100 * row.roof:.0f} % of the roof ({row.bound})"] if row.roof is not None else []
-    told += [f"{row.registers} registers"] if row.registers is not None else []
-    told += [f"occupancy {100 * row.occupancy:.0f} %"] if row.occupancy is not None else []
-    return ", ".join([*told, *filter(None, (row.scope, Path(row.source).name if row.source else ""))])
+    return ", ".join([*told, *filter(None, (launch_text(row), row.scope, Path(row.source).name if row.source else ""))])
 
 
 def finding_text(finding: Finding) -> str:

@@ -114,7 +114,7 @@ class Session(Protocol):
         ...
 
     def profile(
-        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+        self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
     ) -> ProfileReply | Failure:
         """Trace `steps` steps of `handle`. The rest as in the message."""
         ...

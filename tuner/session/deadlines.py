@@ -78,9 +78,9 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
         """Two compiles and `runs` traced steps, with aggregation."""
         return self.compile(2) + self.profile(runs)
 
-    def profile(self, steps: int) -> float:
-        """Tracing `steps` steps: a trace slows them and takes its time to be written."""
-        return self.first_steps_s + self._steps(10 * steps)
+    def profile(self, steps: int, block: int = 0) -> float:
+        """Tracing `steps` steps, after some blocks of `block`: a trace slows them and takes its time to be written."""
+        return self.first_steps_s + self._steps(10 * (steps + block))
 
     def release(self) -> float:
         return self.floor_s

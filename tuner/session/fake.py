@@ -206,7 +206,7 @@ class FakeSession:
         return PgleReply(profile=base64.b64encode(profile).decode(), instructions=len(_LEAVES))
 
     def profile(
-        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+        self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
     ) -> ProfileReply | Failure:
         self._life.require()
         candidate = self._candidates.get(handle)
@@ -223,7 +223,8 @@ class FakeSession:
         return ProfileReply(
             xplane=str(trace),
             seconds=seconds,
-            plain_s=seconds / steps,
+            plain_s=seconds / steps if block else 0.0,
+            dispatch_s=0.04 * seconds / steps if block else 0.0,
             hlo={"jit_step": str(hlo)},
             labels=labels,
             lines=lines,

@@ -170,13 +170,16 @@ class GangSession:
         return self._ask(PgleReply, self._all(request), limit_s=self._limits.pgle(runs))[0]
 
     def profile(
-        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+        self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
     ) -> ProfileReply | Failure:
         """Rank 0's trace; the others' are in folders beside it."""
         self._life.require()
         folders = [folder if rank == 0 else folder / f"rank-{rank}" for rank in range(len(self._ranks.connections))]
-        requests = [Profile(id=handle, steps=steps, folder=str(own), python=python, nsight=nsight) for own in folders]
-        return self._ask(ProfileReply, requests, limit_s=self._limits.profile(steps))[0]
+        requests = [
+            Profile(id=handle, steps=steps, folder=str(own), block=block, python=python, nsight=nsight)
+            for own in folders
+        ]
+        return self._ask(ProfileReply, requests, limit_s=self._limits.profile(steps, block))[0]
 
     def ceilings(self) -> CeilingsReply | Failure:
         """Asks rank 0 alone: its device is like the others'."""

@@ -140,10 +140,10 @@ class LocalSession:
         return self._connection.ask(PgleReply, request, limit_s=self._limits.pgle(runs))
 
     def profile(
-        self, handle: str, *, steps: int, folder: Path, python: bool = False, nsight: bool = False
+        self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
     ) -> ProfileReply | Failure:
-        request = Profile(id=handle, steps=steps, folder=str(folder), python=python, nsight=nsight)
-        return self._connection.ask(ProfileReply, request, limit_s=self._limits.profile(steps))
+        request = Profile(id=handle, steps=steps, folder=str(folder), block=block, python=python, nsight=nsight)
+        return self._connection.ask(ProfileReply, request, limit_s=self._limits.profile(steps, block))
 
     def ceilings(self) -> CeilingsReply | Failure:
         return self._connection.ask(CeilingsReply, Ceilings(), limit_s=self._limits.first_steps_s)

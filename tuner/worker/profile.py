@@ -10,42 +10,49 @@ from typing import Any
 
 import jax
 
-from tuner.protocol.failure import FailureClass
-from tuner.protocol.messages import Profile, ProfileReply
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Arm, Block, Profile, ProfileReply, Round
 from tuner.worker.failures import Refused
 from tuner.worker.nsight import marked
 from tuner.worker.session import Candidate, WorkerSession
+from tuner.worker.timing import time_round
 from tuner.worker.trace import STEP, read_trace
 from tuner.worker.wait import wait
 
 __all__ = ["profile"]
 
 _WARM_UP = 2
+_BLOCKS = 3
+_CALLS = 5  # so few that the host doesn't wait for the device to take them
 
 
 def profile(session: WorkerSession, request: Profile) -> ProfileReply:
     """Trace `steps` steps, each waited for and marked, after some that are not traced. Nothing compiles in the trace
-    that the step itself doesn't compile."""
+    that the step itself doesn't compile. What a step takes is timed before: a profiler slows the host down, and what
+    comes after it."""
     candidate = session.candidate(request.id)
     folder = Path(request.folder)
     folder.mkdir(parents=True, exist_ok=True)
     before = _files(folder, "*.xplane.pb")
+    plain_s = _plain_s(session, request) if request.block else 0.0
     try:
         with candidate.configured():
             wait(session.state.first(candidate.call))
-            plain = [_step(session, candidate) for _ in range(_WARM_UP + request.steps)]
-            with marked() if request.nsight else _trace(request):
+            dispatch_s = _dispatch_s(session, candidate) if request.block else 0.0
+            for _ in range(_WARM_UP):
+                wait(session.state.advance(candidate.call, 1))
+            with marked() if request.nsight else _trace(session, request):
                 start = time.perf_counter()
                 for number in range(request.steps):
                     with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
-                        _step(session, candidate)
+                        wait(session.state.advance(candidate.call, 1))
                 seconds = time.perf_counter() - start
     except BaseException:
         session.state.lose()
         raise
-    hlo, plain_s = _write_hlo(candidate, folder), median(plain[_WARM_UP:])
+    hlo = _write_hlo(candidate, folder)
     if request.nsight:
-        return ProfileReply(xplane="", seconds=seconds, plain_s=plain_s, hlo=hlo)
+        return ProfileReply(xplane="", seconds=seconds, plain_s=plain_s, dispatch_s=dispatch_s, hlo=hlo)
     made = [path for path, written in _files(folder, "*.xplane.pb").items() if written != before.get(path)]
     if not made:
         raise Refused(FailureClass.RUNTIME, f"the profiler left no trace in {folder}")
@@ -57,6 +64,7 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
         xplane=str(made[0]),
         seconds=seconds,
         plain_s=plain_s,
+        dispatch_s=dispatch_s,
         perfetto=str(perfetto) if perfetto.exists() else "",
         memory=str(memory) if memory.exists() else "",
         hlo=hlo,
@@ -65,18 +73,37 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
     )
 
 
-def _trace(request: Profile) -> AbstractContextManager[Any]:
-    """A trace without Python functions where they aren't asked for: they slow the host down."""
+def _trace(session: WorkerSession, request: Profile) -> AbstractContextManager[Any]:
+    """A trace without Python functions where they aren't asked for, and on a GPU without the runtime's finer events:
+    both slow the host down. A CPU's operations are among the finer ones."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = int(request.python)
-    options.host_tracer_level = 2
-    return jax.profiler.trace(request.folder, create_perfetto_trace=True, profiler_options=options)
+    options.host_tracer_level = 2 if session.platform == "cpu" else 1
+    return jax.profiler.trace(request.folder, create_perfetto_trace=not request.python, profiler_options=options)
 
 
-def _step(session: WorkerSession, candidate: Candidate) -> float:
-    start = time.perf_counter()
-    wait(session.state.advance(candidate.call, 1))
-    return time.perf_counter() - start
+def _plain_s(session: WorkerSession, request: Profile) -> float:
+    """Seconds of one step of each part, in blocks as they are timed elsewhere."""
+    blocks = time_round(session, Round(arms=(Arm(id=request.id, steps=request.block),) * _BLOCKS)).blocks
+    failed = next((block for block in blocks if isinstance(block, Failure)), None)
+    if failed is not None:
+        raise Refused(failed.kind, failed.message)
+    return median(_step_s(block) for block in blocks if isinstance(block, Block))
+
+
+def _step_s(block: Block) -> float:
+    return sum(block.parts.values()) if block.parts else block.seconds / block.steps
+
+
+def _dispatch_s(session: WorkerSession, candidate: Candidate) -> float:
+    """Seconds that the host takes to call a step, with nothing in its way."""
+    taken = []
+    for _ in range(_BLOCKS):
+        start = time.perf_counter()
+        out = session.state.advance(candidate.call, _CALLS)
+        taken.append((time.perf_counter() - start) / _CALLS)
+        wait(out)
+    return median(taken)
 
 
 def _write_hlo(candidate: Candidate, folder: Path) -> dict[str, str]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import jax
 
 from tuner.protocol.messages import TraceLabel, TraceLine
 
-__all__ = ["STEP", "read_trace"]
+__all__ = ["STEP", "launch_order", "read_trace"]
 
 STEP = "tune_step"
 """Marks each step in a trace."""
@@ -22,55 +25,74 @@ _STREAM = "Stream #"
 _NO_WORK = ("memalloc_details", "MemFree_details", "MemoryResidency_details")
 _DETAILS = ("kernel_details", "memcpy_details", "Memset_details", "memset_details")
 _GRAPHS = ("cuda_graph_id", "cuda_graph_exec_id")
+_LAUNCH, _NODE = "correlation_id", "cuda_graph_node_id"
+# The names that were traced, as jax joins them: one of the two, by version.
+_SCOPES = ("name", "tf_op")
 # Of the host: calls of jitted functions, compiles, launches of graphs, copies between host and device.
 _HOST = ("PjitFunction", "backend_compile", "cuGraphLaunch", "pure_callback", "BufferFromHost", "ToLiteral")
 _PYTHON = "$"  # how the names of traced Python functions begin
 
 
+@dataclass
+class _Line:
+    """`launches`: of each event the number of its launch, and of its node where it was launched with a graph."""
+
+    plane: str
+    name: str
+    labels: list[int] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
+    launches: list[tuple[int, int]] = field(default_factory=list)
+    launched: tuple[int, ...] = ()
+
+
 def read_trace(path: Path, *, python: bool) -> tuple[tuple[TraceLabel, ...], tuple[TraceLine, ...]]:
     """Labels and lines of the trace in `path`. Without `python` calls of Python functions are left out."""
     labels: dict[TraceLabel, int] = {}
-    raw: list[tuple[str, str, list[int], list[float], list[float]]] = []
+    found: list[_Line] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the binding's own types
         for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
             device = plane.name.startswith(_DEVICE)
-            for line in plane.lines:
-                if device and not line.name.startswith(_STREAM):
-                    continue
-                numbers: list[int] = []
-                starts: list[float] = []
-                durations: list[float] = []
-                for event in line.events:
-                    label = _label(event, device=device, python=python)
-                    if label is not None:
-                        numbers.append(labels.setdefault(label, len(labels)))
-                        starts.append(event.start_ns)
-                        durations.append(event.duration_ns)
-                if numbers:
-                    raw.append((plane.name, line.name, numbers, starts, durations))
-    zero = min((min(starts) for _, _, _, starts, _ in raw), default=0.0)
-    lines = tuple(
+            lines = [line for line in plane.lines if not device or line.name.startswith(_STREAM)]
+            kept = [_line(plane.name, line, labels, device=device, python=python) for line in lines]
+            if device:
+                _number(kept)
+            found += [line for line in kept if line.labels]
+    zero = min((min(line.starts) for line in found), default=0.0)
+    return tuple(labels), tuple(
         TraceLine(
-            plane=plane,
-            name=name,
-            labels=tuple(numbers),
-            starts_ns=tuple(round(start - zero) for start in starts),
-            durations_ns=tuple(round(duration) for duration in durations),
+            plane=line.plane,
+            name=line.name,
+            labels=tuple(line.labels),
+            starts_ns=tuple(round(start - zero) for start in line.starts),
+            durations_ns=tuple(round(duration) for duration in line.durations),
+            launched=line.launched,
         )
-        for plane, name, numbers, starts, durations in raw
+        for line in found
     )
-    return tuple(labels), lines
 
 
-def _label(event: Any, *, device: bool, python: bool) -> TraceLabel | None:
+def _line(plane: str, line: Any, labels: dict[TraceLabel, int], *, device: bool, python: bool) -> _Line:
+    kept = _Line(plane, line.name)
+    for event in line.events:
+        name: str = event.name
+        if name.startswith("end: ") or (name.startswith(_PYTHON) and not python):
+            continue
+        stats = {key: value for key, value in event.stats if key is not None}
+        label = _label(name, stats, device=device)
+        if label is not None:
+            kept.labels.append(labels.setdefault(label, len(labels)))
+            kept.starts.append(event.start_ns)
+            kept.durations.append(event.duration_ns)
+            kept.launches.append((int(stats.get(_LAUNCH, 0)), int(stats.get(_NODE, 0))))
+    return kept
+
+
+def _label(name: str, stats: Mapping[str, Any], *, device: bool) -> TraceLabel | None:
     """What the event is, None if it is of no use."""
-    name: str = event.name
-    if name.startswith("end: ") or (name.startswith(_PYTHON) and not python):
-        return None
     if name == STEP or name.startswith(_PYTHON):
         return TraceLabel(name=name)
-    stats = {key: value for key, value in event.stats if key is not None}
     if device and any(key in stats for key in _NO_WORK):
         return None
     if not device and "hlo_op" not in stats:
@@ -79,7 +101,36 @@ def _label(event: Any, *, device: bool, python: bool) -> TraceLabel | None:
         name=name,
         op=str(stats.get("hlo_op", "")),
         module=str(stats.get("hlo_module", "")),
-        scope=str(stats.get("tf_op", "")),
+        scope=next((str(stats[key]) for key in _SCOPES if key in stats), ""),
         details=next((str(stats[key]) for key in _DETAILS if key in stats), ""),
         graph=any(key in stats for key in _GRAPHS),
     )
+
+
+def _number(lines: Sequence[_Line]) -> None:
+    """Number the events of a device's streams in the order of their launches, if the trace tells it of all."""
+    places = [(start, launch) for line in lines for start, launch in zip(line.starts, line.launches, strict=True)]
+    if not all(number for _, (number, _) in places):
+        return
+    order = iter(launch_order(places))
+    for line in lines:
+        line.launched = tuple(next(order) for _ in line.labels)
+
+
+def launch_order(events: Sequence[tuple[float, tuple[int, int]]]) -> list[int]:
+    """Each event's place in the order of launches, from its start and its (launch, node).
+
+    Launches are numbered one after another, and so are the nodes of a graph as it is built, whatever runs side by side
+    later. A graph with a loop in it runs a node several times: its events keep the order in which they ran.
+    """
+    times = Counter(launch for _, launch in events)
+    loops = {number for (number, _), count in times.items() if count > 1}
+
+    def key(i: int) -> tuple[int, int, float]:
+        start, (number, node) = events[i]
+        return number, 0 if number in loops else node, start
+
+    order = [0] * len(events)
+    for place, i in enumerate(sorted(range(len(events)), key=key)):
+        order[i] = place
+    return order

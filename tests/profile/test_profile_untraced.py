@@ -1,0 +1,56 @@
+"""What a tracer adds is left out of the gaps, and of work only where there is nothing else left."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.profile import HOST_GAPS, LAUNCH_GAPS, Breakdown, OpRow, ScopeRow
+from tuner.profile.untraced import untraced
+
+
+def traced(work: float = 6.0, launch: float = 1.0, host: float = 3.0) -> Breakdown:
+    step = work + launch + host
+    parts = {"matrix multiply": 0.75 * work, "collective": 0.25 * work, LAUNCH_GAPS: launch, HOST_GAPS: host}
+    return Breakdown(
+        platform="gpu",
+        steps=3,
+        devices=1,
+        step_ms=step,
+        traced_ms=step,
+        parts=parts,
+        busy_ms=work,
+        exposed_ms=0.25 * work,
+        ops=(OpRow(name="dot", category="matrix multiply", calls=1.0, self_ms=work, total_ms=work, share=work / step),),
+        scopes=(ScopeRow(name="a", self_ms=work, total_ms=work, share=work / step),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "launch", "host", "scale"),
+    [(12.0, 1.0, 5.0, 1.0), (8.0, 1.0, 1.0, 1.0), (6.5, 0.5, 0.0, 1.0), (3.0, 0.0, 0.0, 0.5)],
+)
+def test_host_gaps_give_way_first_then_launch_gaps_then_work(
+    step_ms: float, launch: float, host: float, scale: float
+) -> None:
+    found = untraced(traced(), step_ms / 1e3)
+    assert (found.step_ms, found.traced_ms, found.scale) == (step_ms, 10.0, pytest.approx(scale))
+    assert found.parts.get(LAUNCH_GAPS, 0.0) == pytest.approx(launch)
+    assert found.parts.get(HOST_GAPS, 0.0) == pytest.approx(host)
+    assert found.parts["matrix multiply"] == pytest.approx(4.5 * scale)
+    assert found.exposed_ms == pytest.approx(1.5 * scale)
+    assert found.ops[0].self_ms == pytest.approx(6.0 * scale)
+    assert found.ops[0].share == pytest.approx(6.0 * scale / step_ms)
+    assert found.scopes[0].share == pytest.approx(6.0 * scale / step_ms)
+
+
+def test_without_a_time_of_the_step_the_trace_is_all_there_is() -> None:
+    assert untraced(traced(), 0.0) == traced()
+
+
+@given(st.floats(1e-3, 10), st.floats(0, 10), st.floats(0, 10), st.floats(1e-3, 40))
+def test_the_parts_always_sum_to_the_step(work: float, launch: float, host: float, step_ms: float) -> None:
+    found = untraced(traced(work, launch, host), step_ms / 1e3)
+    assert sum(found.parts.values()) == pytest.approx(found.step_ms)
+    assert all(ms >= 0 for ms in found.parts.values())

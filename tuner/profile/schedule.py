@@ -1,0 +1,64 @@
+"""The work that a compiled program gives its device, in the order of its schedule: where no trace names operations, it
+stands in for one.
+
+Fusions launch kernels that are named after them, copies are copies, and of everything else the name isn't known. A loop
+runs as often as is written down, else once; of a branch each side is expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from tuner.profile.categories import category_of
+from tuner.profile.costs import launches_nothing
+from tuner.profile.hlo import Computation, Module
+from tuner.profile.timeline import Event
+
+__all__ = ["COPY", "scheduled", "stem"]
+
+COPY = "memcpy"
+"""What copies are called here."""
+
+_MOST = 50_000  # of a loop with a great many turns the first must do
+_NUMBER = re.compile(r"[._]\d+$")
+
+
+def scheduled(modules: Mapping[str, Module]) -> tuple[Event, ...]:
+    """An event for each operation that does something, one after another, without times, by the stem of its name."""
+    found: list[Event] = []
+    for module in modules.values():
+        if module.entry in module.computations:
+            for event in _walk(module, module.computations[module.entry]):
+                if len(found) >= _MOST:
+                    break
+                found.append(event)
+    return tuple(found)
+
+
+def stem(name: str) -> str:
+    """What an operation and its kernel have in common: equal operations share the kernel of one of them."""
+    bare = name.replace("-", "_")
+    while (shorter := _NUMBER.sub("", bare)) != bare:
+        bare = shorter
+    return bare.replace(".", "_")
+
+
+def _walk(module: Module, computation: Computation) -> Iterator[Event]:
+    for instruction in computation.instructions.values():
+        if bodies := module.bodies(instruction):
+            for _ in range(instruction.trips or 1):
+                for body in bodies:
+                    yield from _walk(module, body)
+        elif not launches_nothing(instruction):
+            copies = instruction.opcode in ("copy", "copy-start")
+            yield Event(
+                name=COPY if copies else stem(instruction.name),
+                start=0.0,
+                end=0.0,
+                op=instruction.name,
+                module=module.name,
+                category=category_of(module, instruction),
+                scope=instruction.op_name,
+                source=instruction.source,
+            )
