@@ -1,4 +1,4 @@
-"""Stage 3, presets: published sets, and what was best for this program before, are always raced."""
+"""Stage 3, presets: published sets, and what was best for this program or one like it, are always raced."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tuner.knobs import Config, applies
 from tuner.pipeline.bench import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
+from tuner.pipeline.warm import look_around, starts
 from tuner.store.records import BaselineRecord, PresetsRecord, ProbeRecord
 
 __all__ = ["run_presets"]
@@ -14,9 +15,12 @@ __all__ = ["run_presets"]
 
 def run_presets(run: Run, benches: Benches) -> PresetsRecord:
     """Race the presets that apply here. One that needs a knob which isn't live leaves by name."""
+    known = _known(run)
+    if not known:
+        look_around(run)
     if run.budget.skips("presets"):
         return PresetsRecord(measured=())
-    labels = _presets(run) | _known(run)
+    labels = starts(run) | _presets(run) | known
     plan = Plan(stage="presets", seconds=run.budget.share_s("presets"), half_width=run.margin / 2, guard=True)
     trials = evaluate(run, benches, labels, plan, labels=labels)
     return PresetsRecord(measured=tuple(measured(run, trials)))

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 import jaxlib._hlo  # type: ignore[import-not-found]
-from jax._src import config, core, distributed, pjit, xla_bridge
+from jax._src import compiler, config, core, distributed, pjit, xla_bridge
 from jax._src.lax import lax
 from jax._src.lib import _profiler
 
@@ -32,6 +32,7 @@ __all__ = [
     "coordination_client",
     "is_jitted",
     "jit_info",
+    "let_this_rank_write",
     "rejit",
     "trace_profile",
     "under_trace",
@@ -174,6 +175,22 @@ def watch_cache_keys(told: Callable[[str, str, bool, dict[str, str]], None]) -> 
             return record.levelno >= shown  # what nobody asked to see stays unseen
 
         logger.addFilter(seen)
+
+
+def let_this_rank_write() -> None:
+    """From here on this process writes what it compiles into the persistent cache, though its rank isn't 0. jax lets
+    rank 0 write alone; but on a CPU each rank has keys of its own, so that the others would never find anything."""
+    write = compiler._cache_write
+
+    def written(*args: Any, **kwargs: Any) -> None:
+        rank = distributed.global_state.process_id
+        distributed.global_state.process_id = 0
+        try:
+            write(*args, **kwargs)
+        finally:
+            distributed.global_state.process_id = rank
+
+    compiler._cache_write = written
 
 
 # --- several processes ----------------------------------------------------------------------------------------------
