@@ -4,8 +4,8 @@
     python tests/benchmarks/warm_start.py made-up --out warm-made-up.json
 
 `real` runs `tune` three times on this machine: the workload with one value of a knob of its own, then with another one
-in the same store, and with that one in an empty store. `made-up` does the same on made-up machines with a clock of their
-own, for many seeds: sixty knobs of which four act, a little differently on the second program.
+in the same store, and with that one in an empty store. `made-up` does the same on made-up machines with a clock of
+their own, for many seeds: sixty knobs of which four act, a little differently on the second program.
 
 Told for both runs with the second value: seconds and trials from the run's start until the first trial whose program is
 within 1 % of the best that this run timed (estimates of the run's own rounds), and what the run printed in the end.

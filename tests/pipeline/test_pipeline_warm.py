@@ -67,10 +67,10 @@ def test_what_was_best_for_a_near_program_is_tried_first_and_said(later: Later):
     outcome = later(machine)
     (near,) = warm(outcome.events).neighbours
     assert near.configs[0] == BEST
-    assert near.apart == {"size": pytest.approx(3 / 40)}
+    assert near.apart == {"size": pytest.approx(3 / 100)}
     (text,) = notices(outcome)
     assert near.run in text
-    assert "size 8 % apart" in text
+    assert "size 3 % apart" in text
     assert str(BEST) in text
     first = next(t for t in trials(outcome) if t.stage == "presets" and t.label.startswith("best of"))
     assert first.label == f"best of {near.run}, a program like this one"

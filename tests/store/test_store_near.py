@@ -92,8 +92,8 @@ def test_a_program_of_other_size_is_near_and_tells_what_was_best(runs: Runs, ind
     larger = dataclasses.replace(SKETCH, input_bytes=1 << 23)
     (near,) = neighbours(index, NEW, larger, ENVIRONMENT)
     assert (near.run, near.workload, near.program, near.configs) == ("small", "nbody.py", PROGRAM, (FAST,))
-    assert near.apart == {"size": pytest.approx(3 / 40)}
-    assert near.distance == pytest.approx(3 / 40)
+    assert near.apart == {"size": pytest.approx(3 / 100)}
+    assert near.distance == pytest.approx(3 / 100)
     assert near.identity == ENVIRONMENT.identity
 
 

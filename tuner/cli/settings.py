@@ -129,6 +129,14 @@ _ALL = (
         unset="none",
         help="Start the workload's processes with it, on several hosts: 'srun -N 2'.",
     ),
+    Setting(
+        name="seal-with",
+        type=TEXT,
+        metavar="COMMAND",
+        unset="none",
+        help="Production's own command: seals what it compiles too, and proves it: 'python train.py --steps 2'.",
+    ),
+    Setting(name="seal-time", type=DURATION, default="2m", metavar="TIME", help="After so long --seal-with is ended."),
     Setting(name="require-gain", type=SWITCH, default="no", help="Exit with 4 if nothing faster was proved."),
     Setting(
         name="override",

@@ -18,6 +18,7 @@ from tuner.measure import Verdict
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.launches import emitted, launch
+from tuner.pipeline.own_command import fill_by_command, prove_by_command
 from tuner.pipeline.profiles import profile_sides
 from tuner.pipeline.sealed import DRAWS, Sealed, best_draw, compare, draws_differ
 from tuner.protocol.failure import Failure
@@ -65,6 +66,7 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
             cache = [cache, *others][index]
         sealed = compare(run, chosen, cache)
         _say(run, confirmed, sealed)
+    first = fill_by_command(run, chosen, cache) if filled and run.options.seal_with else None
     bundle = write_bundle(
         run.folder.bundle,
         _manifest(run, confirmed, sealed, tuple(notices), cold.modules if cold else ()),
@@ -80,6 +82,9 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         if warm is not None and warm.missed:
             missed, some = len(warm.missed), ", ".join(dict.fromkeys(map(_named, warm.missed)))
             notices.append(f"{missed} of {len(warm.modules)} compiles weren't found in the sealed cache: {some}")
+    command = None
+    if bundle.cache is not None and first is not None:
+        command = prove_by_command(run, chosen, bundle.cache, first, notices)
     for folder in caches:
         shutil.rmtree(folder, ignore_errors=True)
     _lay_out(run, bundle)
@@ -101,6 +106,7 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         draws_ms=draws_ms,
         number=bundle.manifest.number,
         modules=warm.modules if warm else (),
+        command=command,
     )
 
 

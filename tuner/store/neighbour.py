@@ -12,16 +12,18 @@ from tuner.protocol.messages import Sketch
 
 __all__ = ["NEAR", "Neighbour", "apart", "apart_places"]
 
-NEAR = 0.35
-"""Programs farther apart than this have nothing to say to each other. A judgement: in `tests/benchmarks/results/cpu`
-other sizes of one workload lie within 0.1 of each other, two transformers within 0.3, unlike workloads beyond 0.4."""
+NEAR = 0.12
+"""Programs farther apart than this have nothing to say to each other. A judgement, by `tests/benchmarks/distances.py`:
+of the shipped workloads other sizes of one lie within 0.05 of each other, transformers (training, inference, images)
+within 0.09, unlike ones beyond 0.11, most of them far beyond."""
 
-# Sizes and numbers of devices that differ by so many doublings count like different operations.
-_SIZES = 40.0
-_DEVICES = 16.0
-_MOVED = 20.0
+# So many doublings of size, of devices, of what collectives move count like wholly different operations.
+_SIZES = 100.0
+_DEVICES = 40.0
+_MOVED = 100.0
+_LAID_OUT = 0.03
 # Another kind of device, another version of jax: many settings carry over, not all.
-_KIND = 0.15
+_KIND = 0.08
 _VERSION = 0.02
 
 
@@ -60,7 +62,7 @@ def apart(one: Sketch, other: Sketch) -> dict[str, float]:
         "operations": _unlike(one.operations, other.operations),
         "collectives": _unlike(one.collective_bytes, other.collective_bytes)
         + _doublings(sum(one.collective_bytes.values()), sum(other.collective_bytes.values())) / _MOVED,
-        "mesh": _doublings(one.devices, other.devices) / _DEVICES + 0.05 * (_axes(one) != _axes(other)),
+        "mesh": _doublings(one.devices, other.devices) / _DEVICES + _LAID_OUT * (_axes(one) != _axes(other)),
         "size": _doublings(one.input_bytes, other.input_bytes) / _SIZES,
     }
     return {name: share for name, share in found.items() if share > 0}
