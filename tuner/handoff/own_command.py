@@ -76,7 +76,7 @@ def run_command(
 
 
 def look_ups(log: Path) -> tuple[CacheModule, ...]:
-    """What the programs that wrote `log` looked for in the cache. A line that comes again, its time too, counts once."""
+    """What the programs that wrote `log` looked for in the cache. A repeated line, time and all, counts once."""
     reader = LookUps()
     lines = dict.fromkeys(log.read_text(encoding="utf-8", errors="replace").splitlines())
     return tuple(module for line in lines if (module := reader.read(line)) is not None)
