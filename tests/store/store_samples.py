@@ -240,7 +240,6 @@ def whole_run() -> list[ev.AnyEvent]:
         probed(),
         compiled(),
         baselined(),
-        ev.WarmStart(neighbours=(near,)),
         ev.NumericsCompared(
             session="home", config=FAST, purpose="gate", reply=NumericsReply(leaves=(leaf,)), passed=True
         ),
@@ -264,6 +263,7 @@ def whole_run() -> list[ev.AnyEvent]:
         ev.EffectHidden(session="home", config=FAST),
         ev.Profiled(session="home", config=FAST, profile=None, failure=CRASH),
         ev.Profiled(session="home", config=DEFAULT, profile=profiled()),
+        ev.WarmStart(neighbours=(near,)),
         ev.Notice(text="a line\nand “another”"),
         ev.Interruption(stage="search"),
         confirmed(),

@@ -38,9 +38,11 @@ from tuner.store import Store, open_store
 from tuner.store.events import AnyEvent, RunStarted
 from tuner.store.exchange import export_runs, import_records
 from tuner.store.index import Index
+from tuner.store.listing import KINDS, listed, matching
 from tuner.store.log import read
 from tuner.store.lookup import look_up, question_of
 from tuner.store.near import neighbours
+from tuner.store.reader import reading
 from tuner.store.study import StudyMirror, load_study
 from tuner.store.tables import SCHEMA
 from tuner.store.upkeep import rebuild
@@ -240,6 +242,15 @@ def test_best_answers_from_it(store: Store, index: Index, tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["settings"] == FAST.as_dict()
+
+
+def test_everything_in_it_can_be_listed_and_named(store: Store, index: Index) -> None:
+    assert index.record(write_log(store.run("nbody-3f9a1c").events, whole_run())) == ""
+    with reading(store) as reader:
+        assert {kind: len(listed(reader, kind)) for kind in KINDS} == dict.fromkeys(KINDS, 1)
+        assert len(listed(reader, "environments", workload="nbody.py")) == 1
+        assert matching(reader, "nbody-3f")["runs"][0]["run"] == "nbody-3f9a1c"
+        assert matching(reader, "no%such") == {}
 
 
 def test_a_server_that_is_away_costs_a_notice_in_a_run_and_an_error_in_a_look_up(store: Store, tmp_path: Path) -> None:
