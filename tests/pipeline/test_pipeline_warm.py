@@ -150,3 +150,17 @@ def test_a_database_that_fails_costs_the_warm_start_alone(later: Later, monkeypa
     assert any("could not be looked up: the database" in e.text for e in outcome.events if isinstance(e, Notice))
     assert next(e for e in outcome.events if isinstance(e, StageFinished) and isinstance(e.record, ScreenRecord))
     assert confirmed(outcome).verdict is Verdict.FASTER
+
+
+def test_where_the_budget_is_short_the_likeliest_is_timed_all_the_same(tune_on, tmp_path: Path):
+    first = tune_on(FakeMachine(effects={GOOD: -0.06}, sketch=SKETCH, name="small", seed=1), budget_s=600.0)
+    assert confirmed(first).chosen == Config.of({"xla_good": "true"})
+    workload = tmp_path / "larger.py"
+    workload.write_text("def build():\n    raise RuntimeError('another one')\n")
+    slow = FakeMachine(effects={GOOD: -0.05}, start_s=12.0, compile_s=12.0, sketch=LARGER, name="large", seed=2)
+    outcome = tune_on(slow, workload=workload, budget_s=240.0)
+    assert any("Skipped: search, presets" in e.text for e in outcome.events if isinstance(e, Notice))
+    raced = [t for t in trials(outcome) if t.stage == "presets"]
+    assert [t.config for t in raced] == [Config.of({"xla_good": "true"})]
+    assert raced[0].estimate is not None
+    assert next(t for t in trials(outcome) if t.stage == "screen").config.names != {"xla_good"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -266,8 +267,9 @@ def real(tmp_path: Path, nothing_left: None) -> Iterator[Callable[..., GangSessi
 def rank_pid(rank: int) -> int:
     """The process of a rank, by what it was given."""
     for child in psutil.Process().children(recursive=True):
-        if child.environ().get("TUNER_WORKER_RANK", "").startswith(f"{rank}/"):
-            return child.pid
+        with contextlib.suppress(psutil.Error):  # what other tests left to be reaped
+            if child.environ().get("TUNER_WORKER_RANK", "").startswith(f"{rank}/"):
+                return child.pid
     raise AssertionError(f"there is no rank {rank}")
 
 
