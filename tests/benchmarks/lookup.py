@@ -1,9 +1,11 @@
-"""How long `tune best` takes in a store that holds many results, in fresh processes.
+"""How long `tune best` takes in a store that holds many results, in fresh processes, and a look for programs like one.
 
     python tests/benchmarks/lookup.py --results 100000 --out result.json
 
 Makes a store of made-up records by way of the index's own tables: half of the results are verdicts of runs of one
 workload, the rest trials; then starts `tune best` for a workload that has one result, and for the one that has most.
+Every run is of a program of its own, which looks alike to all others in number of operations every hundredth time: that
+is what a new run's look for programs like its own has to go through.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def fill(store: Path, results: int, workloads: list[Path]) -> int:
     seen = visible(sys.executable)
     identity = {name: seen[name] for name in ("cpu", "cores", "jax", "jaxlib") if name in seen} | {"platform": "cpu"}
     few, many = (workload_digest(workload) for workload in workloads)
-    runs, verdicts, bundles, trials = [], [], [], []
+    runs, verdicts, bundles, trials, sketches = [], [], [], [], []
     estimate = {"gain": 0.1, "se": 0.01, "low": 0.08, "high": 0.12, "level": 0.95, "n": 6}
     each = results // 2
     for number in range(each):
@@ -53,7 +55,7 @@ def fill(store: Path, results: int, workloads: list[Path]) -> int:
                 "started": 1e9 + number,
                 "finished": 1e9 + number + 0.5,
                 "exit_code": 0,
-                "program": f"{number % 100:032x}",
+                "program": f"{number:032x}",
                 "environment": "0" * 16,
                 "context": {},
                 "digest": of,
@@ -64,6 +66,8 @@ def fill(store: Path, results: int, workloads: list[Path]) -> int:
                 "log": "",
             }
         )
+        made_of = {"operations": {"add": 10 + number % 100, "dot_general": 5}, "input_bytes": 1 << (number % 20)}
+        sketches.append({"program": f"{number:032x}", "operations": 15 + number % 100, "sketch": made_of})
         timed = {"time": 1e9 + number, "config": "c" * 16}
         verdicts.append(
             {**estimate, **timed, "uid": uid, "seq": 9, "place": 0, "verdict": "faster", "control_ms": 2.0}
@@ -94,10 +98,36 @@ def fill(store: Path, results: int, workloads: list[Path]) -> int:
             (tables.verdicts, verdicts),
             (tables.bundles, bundles),
             (tables.trials, trials),
+            (tables.sketches, sketches),
         ):
             connection.execute(sa.insert(table), rows)
     engine.dispose()
     return (store / "tuner.db").stat().st_size
+
+
+def looking_around(store: Path) -> dict[str, object]:
+    """Seconds that a new run takes to find programs like its own, the way a run does it."""
+    import sqlalchemy as sa
+
+    from tuner.machine.environment import Environment
+    from tuner.protocol.messages import Sketch
+    from tuner.store import tables
+    from tuner.store.index import Index
+    from tuner.store.near import neighbours
+
+    index = Index(f"sqlite:///{store}/tuner.db")
+    index.open()
+    (row,) = index.select(sa.select(tables.environments))
+    here = Environment(identity=row["identity"], context={})
+    sketch = Sketch(operations={"add": 60, "dot_general": 5}, input_bytes=1 << 12)
+    wall, processor, found = [], [], 0
+    for _ in range(5):
+        began, used = time.perf_counter(), time.process_time()
+        found = len(neighbours(index, "new", sketch, here))
+        wall.append(time.perf_counter() - began)
+        processor.append(time.process_time() - used)
+    index.close()
+    return {"found": found, "wall_s": wall, "processor_s": processor}
 
 
 def timed(argv: list[str], folder: Path, rounds: int) -> dict[str, object]:
@@ -146,6 +176,7 @@ def main() -> None:
             "database_bytes": size,
             "python_alone": timed_python(folder, options.rounds),
             **{w.name: timed(["best", w.name], folder, options.rounds) for w in workloads},
+            "looking_around": looking_around(store),
             "previous": timed(["best", "many.py", "--previous"], folder, options.rounds),
         }
     text = json.dumps(result, indent=1)

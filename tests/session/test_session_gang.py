@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import socket
+import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,6 +19,7 @@ import psutil
 import pytest
 
 from tuner.errors import SessionEnded
+from tuner.handoff.cache import gathered, loading, production, sealing
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Arm, Block, Compiled, Loaded, NumericsReply, Variant
 from tuner.session.base import Launch
@@ -228,7 +233,13 @@ def real(tmp_path: Path, nothing_left: None) -> Iterator[Callable[..., GangSessi
     sessions: list[GangSession] = []
 
     def make(
-        *, before: str = "", rate: str = "0.1", processes: int = 2, env: dict[str, str] | None = None, **limits: float
+        *,
+        before: str = "",
+        rate: str = "0.1",
+        processes: int = 2,
+        env: Mapping[str, str | None] | None = None,
+        fills_cache: bool = False,
+        **limits: float,
     ) -> GangSession:
         workload = tmp_path / "workload.py"
         workload.write_text(_MESH.format(before=before, rate=rate))
@@ -238,11 +249,12 @@ def real(tmp_path: Path, nothing_left: None) -> Iterator[Callable[..., GangSessi
             workload=workload,
             log=tmp_path / "gang.log",
             python=sys.executable,
-            env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
+            env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4", **(env or {})},
             platform="cpu",
             processes=processes,
+            fills_cache=fills_cache,
         )
-        environ = {n: v for n, v in os.environ.items() if not n.startswith(("XLA_", "JAX_"))} | (env or {})
+        environ = {n: v for n, v in os.environ.items() if not n.startswith(("XLA_", "JAX_"))}
         session = GangSession(launch, environ=environ, deadlines=Deadlines(**limits))
         sessions.append(session)
         return session
@@ -255,8 +267,9 @@ def real(tmp_path: Path, nothing_left: None) -> Iterator[Callable[..., GangSessi
 def rank_pid(rank: int) -> int:
     """The process of a rank, by what it was given."""
     for child in psutil.Process().children(recursive=True):
-        if child.environ().get("TUNER_WORKER_RANK", "").startswith(f"{rank}/"):
-            return child.pid
+        with contextlib.suppress(psutil.Error):  # what other tests left to be reaped
+            if child.environ().get("TUNER_WORKER_RANK", "").startswith(f"{rank}/"):
+                return child.pid
     raise AssertionError(f"there is no rank {rank}")
 
 
@@ -313,6 +326,73 @@ def test_real_ranks_that_differ_fail_before_anything_runs_and_live_on(real: Call
     assert (failure.kind, failure.rank) == (FailureClass.DIVERGED, 1)
     assert "rank 1 differs from rank 0 in its program" in failure.message
     assert session.ended is None
+
+
+_PRODUCTION = """
+import importlib.util, json, sys
+import jax
+rank, port, workload = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+counts = {"requests": 0, "hits": 0}
+def listen(event, **_):
+    counts["requests"] += event == "/jax/compilation_cache/compile_requests_use_cache"
+    counts["hits"] += event == "/jax/compilation_cache/cache_hits"
+jax.monitoring.register_event_listener(listen)
+initialize = jax.distributed.initialize
+initialize(f"127.0.0.1:{port}", 2, rank)
+jax.distributed.initialize = lambda: None
+spec = importlib.util.spec_from_file_location("workload", workload)
+module = importlib.util.module_from_spec(spec); sys.modules["workload"] = module; spec.loader.exec_module(module)
+built = module.build()
+jax.block_until_ready(built["step"](*built["args"]))
+print(json.dumps(counts))
+"""
+
+
+@pytest.mark.jax
+def test_a_gang_seals_what_every_rank_compiles_and_production_finds_it_on_every_rank(
+    real: Callable[..., GangSession], tmp_path: Path
+) -> None:
+    cache, control = tmp_path / "cache", [Variant(id="c")]
+    filling = real(env=sealing(cache), fills_cache=True)
+    filling.start()
+    filled = filling.compile(control)
+    filling.close()
+    assert {module.rank for module in filled.modules} == {0, 1}
+    assert (cache / "rank-1").is_dir()
+    gathered(cache)
+    assert not (cache / "rank-1").exists()
+
+    loads = real(env=loading(cache))
+    loads.start()
+    found = loads.compile(control)
+    assert found.cache_requests == found.cache_hits == 2
+    by_rank = [sum(module.rank == rank and module.hit for module in found.modules) for rank in (0, 1)]
+    assert by_rank[0] == by_rank[1] > 1
+    assert all(module.hit for module in found.modules)
+    loads.close()
+
+    moved = cache.rename(tmp_path / "moved")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    environ = {n: v for n, v in os.environ.items() if not n.startswith(("XLA_", "JAX_"))}
+    environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2", **production(moved)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PRODUCTION, str(rank), port, str(tmp_path / "workload.py")],
+            cwd=tmp_path,
+            env=environ,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        counts = [json.loads(rank.communicate(timeout=120)[0].splitlines()[-1]) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert all(count["hits"] == count["requests"] > 1 for count in counts), counts
 
 
 @pytest.mark.jax

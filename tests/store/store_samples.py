@@ -17,9 +17,10 @@ from tuner.machine.environment import Environment
 from tuner.measure.types import Estimate, Verdict
 from tuner.profile.types import Breakdown, Finding, OpRow, Roofline, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Block, CacheModule, Compiled, LeafStats, Loaded, NumericsReply
+from tuner.protocol.messages import Block, CacheModule, Compiled, LeafStats, Loaded, NumericsReply, Sketch
 from tuner.store import events as ev
 from tuner.store.lines import encode
+from tuner.store.neighbour import Neighbour
 from tuner.store.records import BaselineRecord, ConfirmRecord, Finalist, ProbeRecord, SealRecord
 
 ASSETS = Path(__file__).parent / "assets"
@@ -28,6 +29,7 @@ FAST = Config.of({"xla_cpu_fast_math": "true"})
 EMPTY = Config.of({"xla_disable_passes": ""})
 ENVIRONMENT = Environment(identity={"platform": "cpu", "jax": "0.10.2", "cpu": "Made Up 9000"}, context={"cores": "2"})
 PROGRAM = "5f" * 8
+SKETCH = Sketch(operations={"add": 3, "dot_general": 1}, mesh={"data": 1}, input_bytes=1 << 20)
 UNKNOWN = Estimate(gain=0.01, se=float("inf"), low=float("-inf"), high=float("inf"), n=1)
 CRASH = Failure(kind=FailureClass.CRASH, phase="compile", message="Check failed: n > 0", signal="SIGABRT")
 BROKEN_PIPE = Failure(kind=FailureClass.PROTOCOL, phase="round", message="the pipe was closed")
@@ -73,6 +75,20 @@ def probed() -> ev.StageFinished:
         notices=(),
     )
     return ev.StageFinished(stage="probe", seconds=1.5, record=record)
+
+
+def compiled(program: str = PROGRAM, sketch: Sketch | None = SKETCH) -> ev.CandidateCompiled:
+    made = Compiled(
+        id="c1",
+        program=program,
+        code="cc",
+        code_covers="hlo+codegen",
+        lower_s=0.1,
+        compile_s=0.4,
+        peak_bytes=None,
+        sketch=sketch,
+    )
+    return ev.CandidateCompiled(session="home", config=DEFAULT, compiled=made, fingerprint="cc")
 
 
 def baselined(program: str = PROGRAM) -> ev.StageFinished:
@@ -205,8 +221,14 @@ def profiled() -> StepProfile:
 
 def whole_run() -> list[ev.AnyEvent]:
     """One event of every kind, with awkward values."""
-    compiled = Compiled(
-        id="c1", program=PROGRAM, code="cc", code_covers="hlo+codegen", lower_s=0.1, compile_s=0.4, peak_bytes=None
+    near = Neighbour(
+        run="nbody-0000aa",
+        workload="nbody.py",
+        program="a" * 32,
+        distance=0.05,
+        apart={"size": 0.05},
+        identity=ENVIRONMENT.identity,
+        configs=(FAST,),
     )
     leaf = LeafStats(path="0", dtype="float32", size=9, steps=1, l2=float("nan"), slope=0.0, masks_equal=False)
     block = Block(id="c1", steps=16, seconds=0.2, first_s=0.01)
@@ -216,7 +238,7 @@ def whole_run() -> list[ev.AnyEvent]:
             session="home", role="home", config=DEFAULT, env={"A": "null", "B": None}, loaded=loaded(), start_s=2.0
         ),
         probed(),
-        ev.CandidateCompiled(session="home", config=DEFAULT, compiled=compiled, fingerprint="cc"),
+        compiled(),
         baselined(),
         ev.NumericsCompared(
             session="home", config=FAST, purpose="gate", reply=NumericsReply(leaves=(leaf,)), passed=True
@@ -241,6 +263,7 @@ def whole_run() -> list[ev.AnyEvent]:
         ev.EffectHidden(session="home", config=FAST),
         ev.Profiled(session="home", config=FAST, profile=None, failure=CRASH),
         ev.Profiled(session="home", config=DEFAULT, profile=profiled()),
+        ev.WarmStart(neighbours=(near,)),
         ev.Notice(text="a line\nand “another”"),
         ev.Interruption(stage="search"),
         confirmed(),

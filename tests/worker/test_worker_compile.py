@@ -243,6 +243,9 @@ def test_sizes_and_cache_use_are_reported(control: Compiled) -> None:
     assert control.peak_bytes > 8 * 2048 * 4
     assert control.cache_hit is None
     assert control.collectives == {}
+    assert control.sketch is not None
+    assert control.sketch.operations["tanh"] == 1
+    assert (control.sketch.devices, control.sketch.input_bytes) == (1, 4 * (2 * 2048 + 8 * 2048))
     assert control.lower_s > 0
     assert control.compile_s > 0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
 
 import click
+import msgspec
 
 from tuner.errors import Interrupted, SessionEnded, TunerError
 
@@ -22,8 +22,7 @@ _DISK = {
 _LOG_LINES = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """An error as the user sees it. `log`: the last lines of a worker that ended."""
 
     what: str

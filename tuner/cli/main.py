@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -39,6 +40,10 @@ _COMMANDS = {
 }
 """What each command does. It is called `command` in the module of its own name, which is imported when it is asked for:
 the help of all must not wait for the imports of each."""
+
+
+# Imports make many objects that stay. By default looking through them for garbage is a twentieth of a short command.
+_GARBAGE = 20_000
 
 
 class Commands(click.Group):
@@ -110,6 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a result must not be lost to a terminal that lacks a letter
             stream.reconfigure(errors="replace")
+    gc.set_threshold(_GARBAGE)
     code = _served(arguments, invocation)
     return code if _flushed(sys.stdout) else code or 1
 

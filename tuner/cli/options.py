@@ -31,6 +31,8 @@ RUN_SETTINGS = (
     "platform",
     "allow",
     "launch",
+    "seal-with",
+    "seal-time",
     "require-gain",
     "override",
     "python",

@@ -46,16 +46,17 @@ TEXT = click.STRING
 INTEGER = click.INT
 
 _NUMBER = r"\d+(?:\.\d*)?|\.\d+"
-_PLAIN = re.compile(rf"(?:{_NUMBER})")
-_CLOCK = re.compile(rf"(?:({_NUMBER})h)?\s*(?:({_NUMBER})m(?:in)?)?\s*(?:({_NUMBER})s)?")
-_SIZE = re.compile(rf"({_NUMBER})\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?", re.IGNORECASE)
+# Compiled on first use: most commands take none of them.
+_PLAIN = rf"(?:{_NUMBER})"
+_CLOCK = rf"(?:({_NUMBER})h)?\s*(?:({_NUMBER})m(?:in)?)?\s*(?:({_NUMBER})s)?"
+_SIZE = rf"({_NUMBER})\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?"
 _UNITS = {
     "b": 1,
     **{f"{p}ib": 1024**n for n, p in enumerate("kmgt", 1)},
     **{f"{p}b": 1000**n for n, p in enumerate("kmgt", 1)},
 }
-_KNOB_NAME = re.compile(r"[A-Za-z_][\w.\-]*")
-_VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*")
+_KNOB_NAME = r"[A-Za-z_][\w.\-]*"
+_VARIABLE_NAME = r"[A-Za-z_]\w*"
 
 
 class Count(ParamType):
@@ -77,9 +78,9 @@ class Duration(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = str(value).strip().lower()
-        if _PLAIN.fullmatch(text):
+        if re.fullmatch(_PLAIN, text):
             seconds = float(text)
-        elif text and (parts := _CLOCK.fullmatch(text)):
+        elif text and (parts := re.fullmatch(_CLOCK, text)):
             hours, minutes, rest = (float(part) if part else 0.0 for part in parts.groups())
             seconds = hours * 3600 + minutes * 60 + rest
         else:
@@ -122,12 +123,12 @@ class Memory(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
         text = str(value).strip()
-        if _PLAIN.fullmatch(text.removesuffix("%").strip()) and text.endswith("%"):
+        if re.fullmatch(_PLAIN, text.removesuffix("%").strip()) and text.endswith("%"):
             share = float(text.removesuffix("%")) / 100
             if not 0 < share <= 1:
                 self.fail(f"{str(value)!r} is not above 0% and at most 100%", param, ctx)
             return share
-        size = _SIZE.fullmatch(text)
+        size = re.fullmatch(_SIZE, text, re.IGNORECASE)
         if size is None:
             self.fail(f"{str(value)!r} is not a size; write 80GiB, 500MB, a number of bytes, or 90%", param, ctx)
         number, unit = size.groups()
@@ -150,7 +151,7 @@ class Assignment(ParamType):
         name, equals, setting = str(value).removeprefix("--").partition("=")
         if not equals:
             self.fail(f"{value!r} has no value; write {name or 'NAME'}=VALUE", param, ctx)
-        if not _KNOB_NAME.fullmatch(name):
+        if not re.fullmatch(_KNOB_NAME, name):
             self.fail(f"{name!r} can't be the name of a knob; write NAME=VALUE", param, ctx)
         return name, setting
 
@@ -161,9 +162,9 @@ class Variable(ParamType):
     name = "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not _VARIABLE_NAME.fullmatch(str(value)):
+        if not re.fullmatch(_VARIABLE_NAME, str(value)):
             name = str(value).partition("=")[0]
-            hint = f"; write {name}" if _VARIABLE_NAME.fullmatch(name) else ""
+            hint = f"; write {name}" if re.fullmatch(_VARIABLE_NAME, name) else ""
             self.fail(f"{str(value)!r} is not the name of a variable{hint}", param, ctx)
         return str(value)
 

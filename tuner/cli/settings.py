@@ -11,11 +11,11 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import click
+import msgspec
 
 from tuner.cli.params import (
     ASSIGNMENT,
@@ -39,8 +39,7 @@ __all__ = ["SETTINGS", "Chosen", "Setting", "SettingsFile", "choose", "converted
 PREFIX = "TUNER_"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """One setting. `default` None: left to the run, as `unset` says. `many`: may be given more than once."""
 
     name: str
@@ -129,6 +128,14 @@ _ALL = (
         unset="none",
         help="Start the workload's processes with it, on several hosts: 'srun -N 2'.",
     ),
+    Setting(
+        name="seal-with",
+        type=TEXT,
+        metavar="COMMAND",
+        unset="none",
+        help="Production's own command: seals what it compiles too, and proves it: 'python train.py --steps 2'.",
+    ),
+    Setting(name="seal-time", type=DURATION, default="2m", metavar="TIME", help="After so long --seal-with is ended."),
     Setting(name="require-gain", type=SWITCH, default="no", help="Exit with 4 if nothing faster was proved."),
     Setting(
         name="override",
@@ -154,8 +161,7 @@ _ALL = (
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     """What a setting is worth. `where`: the option, the variable, the file; "" for a default."""
 
     setting: Setting
@@ -164,8 +170,7 @@ class Chosen:
     where: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SettingsFile:
+class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
     """A settings file as found: `path`, the table's name in it ("" in tuner.toml), and what it says by setting."""
 
     path: Path

@@ -79,6 +79,8 @@ def run_options(
         platform=settings["platform"].value,
         allow=frozenset(settings["allow"].value),
         launch=settings["launch"].value or "",
+        seal_with=settings["seal-with"].value or "",
+        seal_s=settings["seal-time"].value,
         require_gain=settings["require-gain"].value,
         override=settings["override"].value,
         python=settings["python"].value,

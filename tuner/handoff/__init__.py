@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.handoff.bundle import Bundle, latest_bundle, load_bundle, next_number
-from tuner.handoff.cache import isolated, loading, production, sealing
+from tuner.handoff.cache import gathered, isolated, loading, production, sealing
 from tuner.handoff.contents import Best, Control, FileDigest, Manifest, Options
 from tuner.handoff.dialects import DIALECTS, Content, Dialect
 from tuner.handoff.emission import content_of
@@ -22,6 +22,7 @@ __all__ = [
     "MergedFlags",
     "Options",
     "content_of",
+    "gathered",
     "isolated",
     "latest_bundle",
     "load_bundle",

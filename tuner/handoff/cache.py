@@ -1,13 +1,15 @@
 """Environment changes around JAX's persistent compilation cache: isolated in search, sealed, loaded in production.
 
-Pure functions; a value of None means that the variable must not be set. All names exist in jax 0.10 to 0.12.
+Pure functions but for `gathered`; a value of None means that the variable must not be set. All names exist in jax 0.10
+to 0.12.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-__all__ = ["CACHE_DIR", "isolated", "loading", "production", "sealing"]
+__all__ = ["CACHE_DIR", "gathered", "isolated", "loading", "production", "sealing"]
 
 CACHE_DIR = "JAX_COMPILATION_CACHE_DIR"
 
@@ -47,6 +49,16 @@ def sealing(folder: Path) -> dict[str, str | None]:
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         **_MOVABLE,
     }
+
+
+def gathered(folder: Path) -> None:
+    """Put what the ranks of a gang left in folders of their own (``rank-N``) beside what rank 0 left. Of an entry that
+    several wrote, rank 0's stays, else that of the lowest rank: equal keys mean that each can load it."""
+    for own in sorted(folder.glob("rank-*"), key=lambda path: int(path.name.removeprefix("rank-"))):
+        for entry in own.iterdir():
+            if not (folder / entry.name).exists():
+                entry.rename(folder / entry.name)
+        shutil.rmtree(own)
 
 
 def loading(folder: Path) -> dict[str, str | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def read_host(*, proc: Path = cgroup.PROC, cgroups: Path = cgroup.CGROUPS) -> Ho
         cores=_affinity(),
         quota=cgroup.cpu_quota(proc=proc, root=cgroups),
         memory_bytes=memory if limit is None else min(memory, limit),
-        kernel=f"{platform.system()} {platform.release()}",
+        kernel=f"{os.uname().sysname} {os.uname().release}",
         load=os.getloadavg()[0],
     )
 
@@ -123,8 +122,8 @@ def _cpu_model(proc: Path) -> str:
     if "model name" in fields:
         return re.sub(r"\s+", " ", fields["model name"])
     if "CPU part" in fields:
-        return f"{platform.machine()} implementer {fields.get('CPU implementer', '?')} part {fields['CPU part']}"
-    return platform.processor() or platform.machine()
+        return f"{os.uname().machine} implementer {fields.get('CPU implementer', '?')} part {fields['CPU part']}"
+    return os.uname().machine
 
 
 def _memory(proc: Path) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -82,7 +81,7 @@ def _own() -> tuple[str, dict[str, str]]:
             packages[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return platform.python_version(), packages
+    return sys.version.split()[0], packages
 
 
 def _ask(path: str) -> tuple[str, dict[str, str]]:

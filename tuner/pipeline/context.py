@@ -30,7 +30,7 @@ from tuner.store.events import (
 from tuner.store.folder import RunFolder
 from tuner.store.index import Index
 from tuner.store.log import EventLog
-from tuner.store.records import BaselineRecord, ProbeRecord, ScreenRecord, StageRecord
+from tuner.store.records import BaselineRecord, ProbeRecord, ScreenRecord, SealRecord, StageRecord
 from tuner.store.study import StudyMirror
 
 __all__ = ["Run"]
@@ -146,8 +146,15 @@ class Run:
                 self.notice(trouble)
 
     def resume(self) -> None:
-        """Go on from what was remembered: the seconds that finished stages took are spent."""
-        spent = sum(e.seconds for e in self.events if isinstance(e, StageFinished))
+        """Go on from what was remembered: the seconds that finished stages took are spent. A result that was sealed
+        without the command that is to seal it now is sealed again."""
+        sealed = self.records.get("seal")
+        own = sealed.command if isinstance(sealed, SealRecord) else None
+        if sealed and self.options.seal_with and (own is None or own.command != self.options.seal_with):
+            del self.records["seal"]
+            self.records.pop("report", None)
+        took = {e.stage: e.seconds for e in self.events if isinstance(e, StageFinished)}
+        spent = sum(seconds for stage, seconds in took.items() if stage in self.records)
         self.budget = Budget(self.options.budget_s, clock=self._clock, spent_s=spent)
         if "baseline" in self.records:
             self.plan(self.record("baseline", BaselineRecord))

@@ -22,12 +22,20 @@ def emitted(run: Run, config: Config) -> dict[str, str | None]:
     return environment(run.held.join(config), run.space, run.inherited)
 
 
-def launch(run: Run, name: str, *, role: Role, config: Config, env: Mapping[str, str | None] | None = None) -> Launch:
+def launch(
+    run: Run,
+    name: str,
+    *,
+    role: Role,
+    config: Config,
+    env: Mapping[str, str | None] | None = None,
+    fills_cache: bool = False,
+) -> Launch:
     """A launch of the run's workload under `config`, rendered wholly as environment.
 
     No session reads or writes a compilation cache it inherited: a trial would load another one's kernels. `env`
-    changes what results, last. The user's launcher starts the session if there is one; else the config's layout says
-    over how many processes.
+    changes what results, last. `fills_cache`: as in `Launch`. The user's launcher starts the session if there is one;
+    else the config's layout says over how many processes.
     """
     rendered = emitted(run, config)
     changes: dict[str, str | None] = {**isolated(), **rendered}
@@ -50,4 +58,5 @@ def launch(run: Run, name: str, *, role: Role, config: Config, env: Mapping[str,
         processes=1 if launcher else processes(run.held.join(config), run.device_count),
         launcher=launcher,
         pins={name: value for name, value in outside.items() if name not in changes} if launcher else {},
+        fills_cache=fills_cache,
     )

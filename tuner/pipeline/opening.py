@@ -153,10 +153,11 @@ def _check(options: RunOptions) -> None:
         raise UsageError(
             f"{limit!r} is neither a positive number of bytes nor a share from 0 to 1", where="--max-memory"
         )
-    try:
-        shlex.split(options.launch)
-    except ValueError as error:
-        raise UsageError(f"{options.launch!r} can't be split into words: {error}", where="--launch") from None
+    for text, where in ((options.launch, "--launch"), (options.seal_with, "--seal-with")):
+        try:
+            shlex.split(text)
+        except ValueError as error:
+            raise UsageError(f"{text!r} can't be split into words: {error}", where=where) from None
 
 
 def _check_groups(first: tuple[str, ...], space: SearchSpace) -> None:

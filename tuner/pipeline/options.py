@@ -23,7 +23,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     `tuner.measure.objective`. `max_memory`: most that a step may need at its peak, in bytes if it is an int, else as a
     share of the device's memory; None: no limit. `first`: groups of knobs that are screened before all others.
     `launch`: the command that starts a program's processes on several hosts, before the interpreter ("srun -N 2"); ""
-    for none.
+    for none. `seal_with`: production's own command, which fills the sealed cache too and must find everything in it; ""
+    for none; `seal_s`: seconds after which it is ended.
     """
 
     workload: Path
@@ -45,4 +46,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_memory: int | float | None = None
     first: tuple[str, ...] = ()
     launch: str = ""
+    seal_with: str = ""
+    seal_s: float = 120.0
     command: tuple[str, ...] = ()

@@ -1,22 +1,30 @@
-"""Stage 3, presets: published sets, and what was best for this program before, are always raced."""
+"""Stage 3, presets: published sets, and what was best for this program or one like it, are always raced."""
 
 from __future__ import annotations
 
 from tuner.errors import StoreError
-from tuner.knobs import Config, applies
+from tuner.knobs import DEFAULT, Config, applies, split
 from tuner.pipeline.bench import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
+from tuner.pipeline.warm import look_around, starts
 from tuner.store.records import BaselineRecord, PresetsRecord, ProbeRecord
 
 __all__ = ["run_presets"]
 
 
 def run_presets(run: Run, benches: Benches) -> PresetsRecord:
-    """Race the presets that apply here. One that needs a knob which isn't live leaves by name."""
+    """Race what was best for this program or ones like it, and the presets that apply here. A preset that needs a knob
+    which isn't live leaves by name. Where the budget has no room for this stage, the likeliest alone is timed, in the
+    session that lives anyway."""
+    known = _known(run)
+    if not known:
+        look_around(run)
     if run.budget.skips("presets"):
-        return PresetsRecord(measured=())
-    labels = _presets(run) | _known(run)
+        at_home = {c: label for c, label in (known or starts(run)).items() if split(c, run.space)[0] == DEFAULT}
+        labels = dict(list(at_home.items())[:1])
+    else:
+        labels = starts(run) | _presets(run) | known
     plan = Plan(stage="presets", seconds=run.budget.share_s("presets"), half_width=run.margin / 2, guard=True)
     trials = evaluate(run, benches, labels, plan, labels=labels)
     return PresetsRecord(measured=tuple(measured(run, trials)))

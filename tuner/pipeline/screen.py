@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tuner.knobs import DEFAULT, TIERS, UNSET, Config, Knob, KnobStatus
 from tuner.pipeline.bench import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
+from tuner.pipeline.warm import likely_knobs
 from tuner.protocol.failure import FailureClass
 from tuner.store.events import TrialFinished
 from tuner.store.records import BaselineRecord, ScreenRecord
@@ -25,8 +26,8 @@ _CHUNK = 12
 
 
 def run_screen(run: Run, benches: Benches) -> ScreenRecord:
-    """Measure each live knob's values alone, tier after tier while the share of the budget lasts, groups that the user
-    puts first before all others.
+    """Measure each live knob's values alone, tier after tier while the share of the budget lasts; before all others
+    those of the groups that the user puts first, then those that made programs like this one faster.
 
     Of a tier first the values of the option lane, together, then a session a value. What was never timed alone is worth
     more than combinations of what was: all but the last tier may take the search's share as well.
@@ -36,11 +37,13 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
     share = run.budget.share_s("screen")
     until_s = run.budget.now() + share
     spare_s = run.budget.share_s("screen", "search") - share
-    tiers = _in_order(list(knobs.values()), run.options.first)
+    likely = likely_knobs(run)
+    tiers = _in_order(list(knobs.values()), run.options.first, likely)
     for index, members in enumerate(tiers):
         left_s = until_s - run.budget.now()
         share_s = max(0.0, left_s if index == len(tiers) - 1 else _TIER_SHARE * left_s)
-        unlikely = members[0].tier == TIERS[-1] and members[0].group not in run.options.first
+        named = members[0].group in run.options.first or members[0].name in likely
+        unlikely = members[0].tier == TIERS[-1] and not named
         # Where an earlier tier took more than the screen's own share, the spare time is what is left of both.
         more_s = 0.0 if unlikely else max(0.0, spare_s + min(0.0, left_s))
         screened.tier(members, share_s, spare_s=more_s, first=index == 0)
@@ -58,11 +61,14 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
     return ScreenRecord(flips=tuple(measured(run, screened.trials)), live=live, left=tuple(left))
 
 
-def _in_order(knobs: Sequence[Knob], first: Sequence[str]) -> list[list[Knob]]:
-    """Knobs of the groups `first`, a group after the other, then the others by tier; nothing empty."""
-    rest = [k for k in knobs if k.group not in first]
+def _in_order(knobs: Sequence[Knob], first: Sequence[str], likely: Collection[str]) -> list[list[Knob]]:
+    """Knobs of the groups `first`, a group after the other, then those whose names are `likely`, then the others by
+    tier; nothing empty."""
     groups = [[k for k in knobs if k.group == group] for group in dict.fromkeys(first)]
-    return [members for members in (*groups, *([k for k in rest if k.tier == tier] for tier in TIERS)) if members]
+    rest = [k for k in knobs if k.group not in first]
+    promising = [k for k in rest if k.name in likely]
+    tiers = ([k for k in rest if k.tier == tier and k.name not in likely] for tier in TIERS)
+    return [members for members in (*groups, promising, *tiers) if members]
 
 
 class _Screened:

@@ -11,7 +11,7 @@ import msgspec
 
 import tuner
 from tuner.errors import SessionEnded
-from tuner.handoff import Bundle, Control, Manifest, Options, next_number, production, sealing, write_bundle
+from tuner.handoff import Bundle, Control, Manifest, Options, gathered, next_number, production, sealing, write_bundle
 from tuner.knobs import DEFAULT, Config, split, variant, workload_knobs
 from tuner.machine import relevant
 from tuner.measure import Verdict
@@ -19,6 +19,7 @@ from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.gate import limits_for
 from tuner.pipeline.launches import emitted, launch
+from tuner.pipeline.own_command import fill_by_command, prove_by_command
 from tuner.pipeline.profiles import profile_sides
 from tuner.pipeline.sealed import DRAWS, Sealed, best_draw, compare, draws_differ
 from tuner.protocol.failure import Failure
@@ -38,8 +39,8 @@ class _FirstStep(msgspec.Struct, frozen=True):
     modules: tuple[CacheModule, ...]
 
     @property
-    def missed(self) -> tuple[str, ...]:
-        return tuple(m.module for m in self.modules if not m.hit)
+    def missed(self) -> tuple[CacheModule, ...]:
+        return tuple(m for m in self.modules if not m.hit)
 
 
 def run_seal(run: Run, benches: Benches) -> SealRecord:
@@ -56,16 +57,17 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         shutil.rmtree(folder, ignore_errors=True)
     notices: list[str] = []
     run.status("seal", "filling the compilation cache in a fresh process")
-    cold = _first_step(run, chosen, "seal", sealing(caches[0]), notices)
+    cold = _filled(run, chosen, caches[0], notices)
     cache, sealed, draws_ms = caches[0], Sealed(), tuple[float, ...]()
     filled = cold is not None and cache.is_dir() and any(cache.iterdir())
     if filled and confirmed.verdict is Verdict.FASTER:
         if draws_differ(run, confirmed):
-            others = [c for c in caches[1:] if _first_step(run, chosen, "seal", sealing(c), []) is not None]
+            others = [c for c in caches[1:] if _filled(run, chosen, c, []) is not None]
             index, draws_ms = best_draw(run, chosen, [cache, *others])
             cache = [cache, *others][index]
         sealed = compare(run, chosen, cache)
         _say(run, confirmed, sealed)
+    first = fill_by_command(run, chosen, cache) if filled and run.options.seal_with else None
     bundle = write_bundle(
         run.folder.bundle,
         _manifest(run, confirmed, sealed, tuple(notices), cold.modules if cold else ()),
@@ -79,8 +81,11 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         found = {"JAX_ENABLE_COMPILATION_CACHE": None, **production(bundle.cache)}
         warm = _first_step(run, chosen, "verify", found, notices)
         if warm is not None and warm.missed:
-            missed, some = len(warm.missed), ", ".join(dict.fromkeys(warm.missed))
+            missed, some = len(warm.missed), ", ".join(dict.fromkeys(map(_named, warm.missed)))
             notices.append(f"{missed} of {len(warm.modules)} compiles weren't found in the sealed cache: {some}")
+    command = None
+    if bundle.cache is not None and first is not None:
+        command = prove_by_command(run, chosen, bundle.cache, first, notices)
     for folder in caches:
         shutil.rmtree(folder, ignore_errors=True)
     _lay_out(run, bundle)
@@ -102,7 +107,20 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         draws_ms=draws_ms,
         number=bundle.manifest.number,
         modules=warm.modules if warm else (),
+        command=command,
     )
+
+
+def _named(module: CacheModule) -> str:
+    return f"{module.module} of rank {module.rank}" if module.rank else module.module
+
+
+def _filled(run: Run, config: Config, cache: Path, notices: list[str]) -> _FirstStep | None:
+    """As `_first_step`, in a process, or gang of them, that fills `cache`."""
+    found = _first_step(run, config, "seal", sealing(cache), notices, fills_cache=True)
+    if cache.is_dir():
+        gathered(cache)
+    return found
 
 
 def _say(run: Run, confirmed: ConfirmRecord, sealed: Sealed) -> None:
@@ -118,10 +136,16 @@ def _say(run: Run, confirmed: ConfirmRecord, sealed: Sealed) -> None:
 
 
 def _first_step(
-    run: Run, config: Config, name: str, env: Mapping[str, str | None], notices: list[str]
+    run: Run,
+    config: Config,
+    name: str,
+    env: Mapping[str, str | None],
+    notices: list[str],
+    *,
+    fills_cache: bool = False,
 ) -> _FirstStep | None:
     """Start the emitted form under `env`, compile the step, run it once. None, with a notice, if that fails."""
-    session = run.factory(launch(run, name, role="seal", config=config, env=env))
+    session = run.factory(launch(run, name, role="seal", config=config, env=env, fills_cache=fills_cache))
     try:
         began = run.budget.now()
         loaded = session.start()

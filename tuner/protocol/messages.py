@@ -45,6 +45,7 @@ __all__ = [
     "Released",
     "Round",
     "RoundReply",
+    "Sketch",
     "TraceLabel",
     "TraceLine",
     "Variant",
@@ -80,6 +81,8 @@ class Gang:
     `coordinator`: host:port of the coordination service, which rank 0 starts. `neighbours`: how many ranks are on this
     host, of which this one is number `seat`: the devices that a process here sees are divided among them. `divide_cpu`:
     so are the devices that XLA makes of a CPU. `heartbeat_s`: after so long without a sign of life a rank is dead.
+    `fills_cache`: this rank writes what it compiles into the persistent cache, in a folder ``rank-N`` of its own there;
+    otherwise jax lets rank 0 write alone.
     """
 
     rank: int
@@ -89,6 +92,7 @@ class Gang:
     neighbours: int
     divide_cpu: bool = False
     heartbeat_s: int = 10
+    fills_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +223,23 @@ class Compile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sketch:
+    """What a program is made of, as far as it tells which other programs are like it.
+
+    `operations`: how often each StableHLO operation stands in its lowered text; of several steps, of all. A loop's body
+    counts once. `collective_bytes`: what each kind of collective gives, in bytes of one device, by the optimised
+    module; a loop's body once. `mesh`: axis → size, of the meshes on which its arguments are. `devices`: of the whole
+    program. `input_bytes`: of its arguments.
+    """
+
+    operations: dict[str, int]
+    collective_bytes: dict[str, int] = field(default_factory=dict)
+    mesh: dict[str, int] = field(default_factory=dict)
+    devices: int = 1
+    input_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """`program`: hash of StableHLO + shapes + shardings + donation; `code`: hash of what the compiler made
     (canonical optimised HLO, and machine code where it can be read). `peak_bytes` is the compiler's own estimate, for
@@ -226,7 +247,8 @@ class Compiled:
     any. `ranks_differ`: ranks of a gang whose code is not that of rank 0, though all communicate alike (autotuning).
 
     `first_program`: the program of the very first call, where that is another one than all later calls run (the step's
-    outputs are placed otherwise than its first arguments); else "".
+    outputs are placed otherwise than its first arguments); else "". `sketch`: of the first program that a session
+    compiles, the control; None for all later ones.
     """
 
     id: str
@@ -241,18 +263,21 @@ class Compiled:
     schedule: str = ""
     ranks_differ: tuple[int, ...] = ()
     first_program: str = ""
+    sketch: Sketch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheModule:
     """A module that was looked for in the persistent compilation cache under `key`. `fields`: 16 hex digits of each
     part of the key by the name that jax gives it ("XLA flags", "accelerator_config", …), empty where jax doesn't tell.
+    `rank`: of a gang, who looked for it.
     """
 
     module: str
     key: str
     hit: bool
     fields: dict[str, str] = field(default_factory=dict)
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,6 +167,10 @@ def memory_section(view: RunView, events: Sequence[AnyEvent]) -> Section:
         if seal.cache_requests:
             text = f"The first step takes {cold} with a cold cache and {warm} from the sealed one, which had {hits}."
             blocks.append(Prose(text=text))
+        if own := seal.command:
+            found = f"{own.hits} of {count(own.requests, 'compile')} in the sealed cache"
+            took = f"{duration(own.cold_s)} the first time, {duration(own.warm_s)} from the cache"
+            blocks.append(Prose(text=f"The command of production, {own.command}, found {found}; it ran for {took}."))
     return Section(name="memory", title="Memory and compile time", blocks=tuple(blocks))
 
 

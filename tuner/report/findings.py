@@ -51,9 +51,11 @@ def finding(record: StageRecord) -> str:
         case ConfirmRecord():
             return _confirm(record)
         case SealRecord():
+            own = record.command
             return (
                 f"first step {duration(record.first_step_cold_s)} cold, {duration(record.first_step_warm_s)} from the "
                 f"sealed cache; {record.cache_hits} of {count(record.cache_requests, 'compile')} found in it"
+                f"{f'; {own.command}: {own.hits} of {own.requests}' if own else ''}"
             )
         case ReportRecord():
             return f"{count(len(record.files), 'file')} written"

@@ -37,7 +37,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     that `env` renders. `log`: where everything that the worker prints goes, whole.
     `processes`: over how many the devices of this host are divided, a gang where there are several. `launcher`: the
     words of a command that starts the gang instead, on as many hosts and as often as it says (``srun -N 2``); `pins`:
-    variables that such a command's processes must have, for it may not hand them on.
+    variables that such a command's processes must have, for it may not hand them on. `fills_cache`: every process of a
+    gang writes what it compiles into the persistent compilation cache, rank N but 0 into its folder ``rank-N``.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 1
     launcher: tuple[str, ...] = ()
     pins: Mapping[str, str] = {}
+    fills_cache: bool = False
 
 
 class Session(Protocol):

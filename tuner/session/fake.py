@@ -311,6 +311,7 @@ class FakeSession:
             compile_s=machine.compile_s,
             peak_bytes=machine.peak_bytes(settings),
             collectives=machine.collectives,
+            sketch=None if len(self._candidates) > 1 else machine.sketch,
         )
 
     def _seconds(self, candidate: _Candidate, *, step: str = "") -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 
 from tuner.protocol.failure import FailureClass
-from tuner.protocol.messages import OptionValue
+from tuner.protocol.messages import OptionValue, Sketch
 from tuner.session.base import Launch
 from tuner.session.noise import ORDINARY, NoiseModel, SharedNoise
 from tuner.session.settings import canonical_text
@@ -66,7 +66,8 @@ class FakeMachine:
     `step_effects` (by step) act on one alone. `tails`: settings → log ratio of the slowest tenth of the steps to the
     others. `works`: settings → units of work that a step does, of which the last that is set counts.
     `peaks`: settings → bytes added to the step's peak memory of 1 MiB; `device_memory_bytes`: the device's.
-    `collectives`: how many of each kind every program has.
+    `collectives`: how many of each kind every program has. `sketch`: what the program is made of, if that is
+    to be told; `name`: tells it from other machines' programs.
 
     `noise`: what varies; sessions alive together share the machine's part of it in time. `hang_s`: how long a hang
     lasts until it is cut. `starts_beside`: how many processes made at one moment start at the same time.
@@ -103,6 +104,8 @@ class FakeMachine:
         platform: str = "cpu",
         device_count: int = 1,
         collectives: Mapping[str, int] | None = None,
+        sketch: Sketch | None = None,
+        name: str = "",
         max_sessions: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -121,6 +124,8 @@ class FakeMachine:
         self.platform = platform
         self.device_count = device_count
         self.collectives = dict(collectives or {})
+        self.sketch = sketch
+        self.name = name
         self.max_sessions = max_sessions
         self.seed = seed
         self.weights = dict(weights or {})
@@ -210,7 +215,7 @@ class FakeMachine:
     def code(self, settings: Mapping[str, str]) -> str:
         """A hash of what the compiler makes under the settings that reach it."""
         shown = sorted(s for s in settings.items() if s[0] not in self.inert and s not in self.inert)
-        return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
+        return hashlib.sha256((self.name + json.dumps(shown)).encode()).hexdigest()[:16]
 
     def drawn(self, code: str, draw: float) -> str:
         """`code` as a compile that drew this shows it: on a GPU the program carries what autotuning chose."""

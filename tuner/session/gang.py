@@ -98,7 +98,7 @@ class GangSession:
                 environ={**launch.pins, **launch.env} if launch.launcher else {},
                 pins=tuple(launch.pins),
             )
-            for gang in _gang(hellos, divide_cpu=not launch.launcher)
+            for gang in _gang(hellos, divide_cpu=not launch.launcher, fills_cache=launch.fills_cache)
         ]
         return self._expect(Loaded, requests, limit_s=self._limits.load())[0]
 
@@ -121,6 +121,9 @@ class GangSession:
             replies[0],
             cache_requests=sum(reply.cache_requests for reply in replies),
             cache_hits=sum(reply.cache_hits for reply in replies),
+            modules=tuple(
+                dataclasses.replace(module, rank=rank) for rank, reply in enumerate(replies) for module in reply.modules
+            ),
         )
 
     def round(self, arms: Sequence[Arm], *, reset: bool = True, function: str = "") -> tuple[Block | Failure, ...]:
@@ -269,7 +272,7 @@ class GangSession:
             raise self._end(Failure(kind=FailureClass.PROTOCOL, phase=phase, message=message, rank=rank))
 
 
-def _gang(hellos: Sequence[Hello], *, divide_cpu: bool) -> list[Gang]:
+def _gang(hellos: Sequence[Hello], *, divide_cpu: bool, fills_cache: bool) -> list[Gang]:
     """Each rank's place; seats on a host are given in the order of ranks."""
     hosts = [hello.host for hello in hellos]
     return [
@@ -280,6 +283,7 @@ def _gang(hellos: Sequence[Hello], *, divide_cpu: bool) -> list[Gang]:
             seat=hosts[:rank].count(hello.host),
             neighbours=hosts.count(hello.host),
             divide_cpu=divide_cpu,
+            fills_cache=fills_cache,
         )
         for rank, hello in enumerate(hellos)
     ]

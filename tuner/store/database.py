@@ -6,6 +6,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from tuner.errors import StoreError
 
 __all__ = [
     "MEMORY",
+    "alone",
     "damaged",
     "engine_for",
     "engine_options",
@@ -25,12 +27,16 @@ __all__ = [
     "retry",
     "set_aside",
     "shown",
+    "take_lock",
 ]
 
 T = TypeVar("T")
 
 MEMORY = "sqlite://"
 """The URL of a database in memory."""
+
+# Of PostgreSQL's advisory locks, the one under which tables are made and migrated: "tune", in ASCII.
+_LOCK = 0x74756E65
 
 # SQLite's own wait for a lock. Short: we wait ourselves, in steps that keep two waiters apart.
 _WAIT_S = 0.2
@@ -71,6 +77,23 @@ def engine_for(url: str) -> sa.Engine:
         )
     hasten(engine)
     return engine
+
+
+@contextmanager
+def alone(engine: sa.Engine) -> Iterator[None]:
+    """While this lasts nobody else makes or migrates tables in a PostgreSQL database: of two that make one table at
+    once, one fails. On SQLite it does nothing: there a writer is alone anyway."""
+    if engine.dialect.name != "postgresql":
+        yield
+        return
+    with engine.begin() as connection:
+        take_lock(connection)
+        yield
+
+
+def take_lock(connection: sa.Connection) -> None:
+    """Wait for, and hold until its transaction ends, PostgreSQL's lock under which tables are made."""
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
 
 
 def hasten(engine: sa.Engine) -> None:

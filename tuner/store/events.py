@@ -12,6 +12,7 @@ from tuner.measure.types import Estimate
 from tuner.profile.types import StepProfile
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Block, Compiled, Loaded, NumericsReply
+from tuner.store.neighbour import Neighbour
 from tuner.store.records import StageRecord
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "SessionStarted",
     "StageFinished",
     "TrialFinished",
+    "WarmStart",
 ]
 
 VERSION = 1
@@ -159,6 +161,13 @@ class TrialFinished(Event, frozen=True, kw_only=True, tag="trial_finished"):
     label: str = ""
 
 
+class WarmStart(Event, frozen=True, kw_only=True, tag="warm_start"):
+    """Programs like this one that the store knows a gain for, nearest first: what was best for them is tried first,
+    and measured like everything else. () if it knows none."""
+
+    neighbours: tuple[Neighbour, ...]
+
+
 class PairsPlanned(Event, frozen=True, kw_only=True, tag="pairs_planned"):
     """How the confirmation goes on from here: numbers of pairs at which it is looked at, settled by the first of these
     events, and turns in each further pair, chosen by spreads alone. `round_sd`, `process_sd`: those spreads;
@@ -236,6 +245,7 @@ AnyEvent = (
     | RoundTimed
     | OffsetMeasured
     | TrialFinished
+    | WarmStart
     | PairTimed
     | PairsPlanned
     | Profiled

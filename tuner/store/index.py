@@ -17,7 +17,7 @@ from tuner.errors import StoreError
 from tuner.knobs.config import Config
 from tuner.measure.types import Estimate, Verdict
 from tuner.store import tables
-from tuner.store.database import damaged, engine_for, explain, retry, set_aside, shown
+from tuner.store.database import damaged, engine_for, explain, retry, set_aside, shown, take_lock
 from tuner.store.events import AnyEvent, RunStarted
 from tuner.store.folder import RunFolder
 from tuner.store.lines import uid_of
@@ -28,9 +28,6 @@ from tuner.store.rows import Row, changes_of
 __all__ = ["Index", "Known"]
 
 T = TypeVar("T")
-
-# Of PostgreSQL's advisory locks, the one under which tables are made and migrated: "tune", in ASCII.
-_LOCK = 0x74756E65
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,7 +197,7 @@ class Index:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # else Python's module commits after each table
         else:
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            take_lock(connection)
 
     def _version(self, connection: sa.Connection) -> int | None:
         if not sa.inspect(connection).has_table(tables.version.name):

@@ -30,9 +30,9 @@ _QUERIES = {
         SELECT MIN(r.started) AS started, r.program, r.name AS workload, COUNT(*) AS runs
         FROM tuner_runs r {where} {and} r.program IS NOT NULL GROUP BY r.program, r.name ORDER BY MIN(r.started)""",
     "environments": """
-        SELECT r.environment, e.identity, COUNT(*) AS runs FROM tuner_runs r
+        SELECT e.environment, e.identity, COUNT(*) AS runs FROM tuner_runs r
         JOIN tuner_environments e ON e.environment = r.environment
-        {where} GROUP BY r.environment, CAST(e.identity AS TEXT) ORDER BY MIN(r.started)""",
+        {where} GROUP BY e.environment ORDER BY MIN(r.started)""",
     "keys": """
         SELECT r.run, b.number, k.module, k.key, k.fields FROM tuner_cache_keys k
         JOIN tuner_bundles b ON b.uid = k.uid AND b.seq = k.seq JOIN tuner_runs r ON r.uid = k.uid

@@ -144,8 +144,7 @@ def _of_way(
     where = condition + ("" if question.number is None else " AND b.number = :number")
     used = {n: v for n, v in {**values, "number": question.number}.items() if f":{n}" in where}
     environments = reader.rows(
-        "SELECT DISTINCT r.environment AS key, e.identity FROM tuner_runs r "
-        f"JOIN tuner_environments e ON e.environment = r.environment WHERE {condition}",
+        f"SELECT DISTINCT r.environment AS key FROM tuner_runs r WHERE {condition} AND r.environment IS NOT NULL",
         **{n: v for n, v in used.items() if f":{n}" in condition},
     )
     newest = []

@@ -49,5 +49,16 @@ def _from_1(connection: sa.Connection) -> None:
         connection.execute(sa.text(f"CREATE TABLE tuner_{table} ({key}, {columns})"))
 
 
-MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _from_1}
+def _from_2(connection: sa.Connection) -> None:
+    """Programs get sketches; logs of older versions have none, so the table begins empty."""
+    connection.execute(
+        sa.text(
+            "CREATE TABLE tuner_sketches "
+            "(program VARCHAR(64) NOT NULL, operations INTEGER NOT NULL, sketch JSON NOT NULL, PRIMARY KEY (program))"
+        )
+    )
+    connection.execute(sa.text("CREATE INDEX tuner_sketches_operations ON tuner_sketches (operations)"))
+
+
+MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _from_1, 2: _from_2}
 """Version → what makes the next one of it."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "Reader", "reading"]
 
-SCHEMA = 2
+SCHEMA = 3
 """The version of the tables that the queries are written for."""
 
 Row = Mapping[str, Any]

@@ -27,6 +27,7 @@ __all__ = [
     "ReportRecord",
     "ScreenRecord",
     "SealRecord",
+    "SealedCommand",
     "SearchRecord",
     "StageRecord",
     "Tolerance",
@@ -228,6 +229,22 @@ class ConfirmRecord(msgspec.Struct, frozen=True, kw_only=True, tag="confirm"):
     objective: Objective = Objective()
 
 
+class SealedCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """Production's own command as it loaded the sealed cache: `code`, its exit status (None: it was ended when its time
+    was over), `modules`, everything that it looked for there, of which `hits` of `requests` were found. `added`: what
+    it put there the first time, beside the step as the tuner had sealed it. `cold_s`, `warm_s`: seconds of the whole
+    command, the first time and the second."""
+
+    command: str
+    code: int | None
+    requests: int
+    hits: int
+    added: int
+    cold_s: float
+    warm_s: float
+    modules: tuple[CacheModule, ...] = ()
+
+
 class SealRecord(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
     """`cache_requests`/`cache_hits`: JAX's own events in a second fresh process that loaded the sealed cache.
 
@@ -235,7 +252,7 @@ class SealRecord(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
     in each of `sealed_pairs` pairs; None if it wasn't measured, `sealed_note` says why. `draws_ms`: a step of each of
     the executables that the sealed one was the best of, () if only one was made. `number`: the bundle's (0 in older
     logs: the name of its folder). `modules`: what that second process looked for in the cache, the modules that the
-    workload compiles while it starts included.
+    workload compiles while it starts included. `command`: the same of production's own command, where one was named.
     """
 
     bundle: str
@@ -252,6 +269,7 @@ class SealRecord(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
     draws_ms: tuple[float, ...] = ()
     number: int = 0
     modules: tuple[CacheModule, ...] = ()
+    command: SealedCommand | None = None
 
 
 class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag="report"):

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from tuner.knobs.config import Config
 from tuner.measure.types import Estimate
 from tuner.store import tables
-from tuner.store.events import AnyEvent, RunFinished, RunStarted, StageFinished, TrialFinished
+from tuner.store.events import AnyEvent, CandidateCompiled, RunFinished, RunStarted, StageFinished, TrialFinished
 from tuner.store.records import BaselineRecord, ConfirmRecord, ProbeRecord, SealRecord
 
 __all__ = ["Changes", "changes_of"]
@@ -40,6 +40,10 @@ def changes_of(events: Iterable[AnyEvent], *, uid: str, workload: str) -> Change
         elif isinstance(event, TrialFinished):
             changes.rows.append(_config(event.config))
             changes.rows.append((tables.trials, _trial(event, uid)))
+        elif isinstance(event, CandidateCompiled):
+            if (sketch := event.compiled.sketch) is not None:
+                row: Row = {"program": event.compiled.program, "operations": sum(sketch.operations.values())}
+                changes.rows.append((tables.sketches, {**row, "sketch": msgspec.to_builtins(sketch)}))
         elif isinstance(event, RunFinished):
             changes.run.update(finished=event.time, exit_code=event.exit_code)
         elif isinstance(event, StageFinished):

@@ -100,6 +100,7 @@ def load_study(url: str, first: RunStarted) -> Study:
                     study = storage.get_study_id_from_name(name)
                     if storage.get_study_user_attrs(study).get("uid") == uid:
                         return optuna.load_study(study_name=name, storage=storage)
+            storage.remove_session()
     except (OptunaError, sqlalchemy.exc.SQLAlchemyError) as error:
         raise StoreError(f"the Optuna study can't be read: {explain(error)}", where=shown(url)) from error
     raise StoreError(
@@ -111,9 +112,10 @@ def _open(url: str) -> RDBStorage:
     """Optuna's storage, its tables made or checked: that loads all of Optuna's migrations, so it is kept open."""
     from optuna.storages import RDBStorage
 
-    from tuner.store.database import engine_options, hasten
+    from tuner.store.database import alone, engine_for, engine_options, hasten
 
-    storage = RDBStorage(url, engine_kwargs=engine_options(url))
+    with alone(engine_for(url)):
+        storage = RDBStorage(url, engine_kwargs=engine_options(url))
     hasten(storage.engine)
     return storage
 

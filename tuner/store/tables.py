@@ -1,4 +1,4 @@
-"""The database's tables, version 2. A change of any of them needs a new version, a migration, and a stored database.
+"""The database's tables, version 3. A change of any of them needs a new version, a migration, and a stored database.
 
 Raw samples are not here. They stay in the event logs: a trial's or verdict's row names its run and its event's number,
 and the run's row names the log.
@@ -18,12 +18,13 @@ __all__ = [
     "metadata",
     "programs",
     "runs",
+    "sketches",
     "trials",
     "verdicts",
     "version",
 ]
 
-SCHEMA = 2
+SCHEMA = 3
 
 metadata = sa.MetaData()
 
@@ -34,6 +35,16 @@ programs = sa.Table(
     metadata,
     sa.Column("program", sa.String(64), primary_key=True),
     sa.Column("workload", sa.Text, nullable=False),  # file in which it was first seen
+)
+
+# What a program is made of. Programs that were measured before version 3 have no row here.
+sketches = sa.Table(
+    "tuner_sketches",
+    metadata,
+    sa.Column("program", sa.String(64), primary_key=True),
+    sa.Column("operations", sa.Integer, nullable=False),  # how many in all
+    sa.Column("sketch", sa.JSON, nullable=False),
+    sa.Index("tuner_sketches_operations", "operations"),
 )
 
 environments = sa.Table(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -12,13 +13,14 @@ from typing import Any, Literal
 import jax
 
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Compile, Compiled, CompileReply, Lower, Lowered, Variant
+from tuner.protocol.messages import Compile, Compiled, CompileReply, Lower, Lowered, Sketch, Variant
 from tuner.worker.failures import failure_of
 from tuner.worker.fingerprint import code_of, collectives_in, digest, program_of, schedule_of
 from tuner.worker.gang import together
 from tuner.worker.internals import canonical_hlo
 from tuner.worker.release import release
 from tuner.worker.session import Candidate, WorkerSession, config_values, configured
+from tuner.worker.sketch import sketch_of
 from tuner.worker.wait import wait
 
 __all__ = ["build_candidate", "compile_variants", "lower_step"]
@@ -145,7 +147,8 @@ def _first(session: WorkerSession, plan: _Plan) -> _Made:
         return made
     made.candidate.clear()
     again = _alike(session, plan)
-    result = replace(again.candidate.result, first_program=made.candidate.result.program)
+    first = made.candidate.result
+    result = replace(again.candidate.result, first_program=first.program, sketch=first.sketch)
     return replace(again, candidate=replace(again.candidate, result=result))
 
 
@@ -216,12 +219,18 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
         collectives=collectives_in("\n".join(text for texts in hlo.values() for text in texts)),
         cache_hit=cached if now_requests > requests else None,
         schedule=digest(schedule) if schedule else "",
+        sketch=None if session.settled else _sketch(session, item, hlo.values()),
     )
     call = {part.name: part.step.bind(item.jitted[part.name]) for part in session.parts}
     if session.gang is not None:
         call = {name: session.gang.reporter.counting(function) for name, function in call.items()}
     candidate = Candidate(item.plan.key, item.jitted, compiled, call, item.plan.jax_config, result)
     return _Made(candidate, now_requests - requests, now_hits - hits, schedule)
+
+
+def _sketch(session: WorkerSession, item: _Lowered, hlo: Iterable[Iterable[str]]) -> Sketch:
+    inputs = [session.state.parts[name].call() for name in item.lowered]
+    return sketch_of(item.lowered.values(), itertools.chain.from_iterable(hlo), inputs)
 
 
 def _program(session: WorkerSession, item: _Lowered) -> str:

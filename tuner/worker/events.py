@@ -51,9 +51,9 @@ class CompileEvents:
         elif event == _HIT:
             self._hits[threading.get_ident()] += 1
 
-    def _module(self, module: str, key: str, hit: bool, fields: dict[str, str]) -> None:
+    def _module(self, module: CacheModule) -> None:
         with self._mutex:
-            self._modules.append(CacheModule(module=module, key=key, hit=hit, fields=fields))
+            self._modules.append(module)
 
 
 def _cache_folder() -> str:

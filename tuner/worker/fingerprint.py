@@ -17,6 +17,7 @@ from tuner.worker.wire import bytes_fields, varint
 __all__ = [
     "MachineCode",
     "code_of",
+    "collective_results",
     "collectives_in",
     "digest",
     "in_order",
@@ -38,7 +39,7 @@ _UNSTABLE = b"computation_kernel_emitter"
 _TUNING_KNOBS = re.compile(r'("tuning_knobs":\{)([^{}]*)\}')
 _COLLECTIVE = re.compile(
     r"\s(all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter)"
-    r"(?:-start)?\("
+    r"(-start)?\("
 )
 
 
@@ -135,6 +136,13 @@ def collectives_in(hlo: str) -> dict[str, int]:
     for match in _COLLECTIVE.finditer(hlo):
         counts[match[1]] = counts.get(match[1], 0) + 1
     return dict(sorted(counts.items()))
+
+
+def collective_results(hlo: str) -> list[tuple[str, bool, str]]:
+    """Of each collective of an optimised module: its kind, whether it is the first half of an asynchronous pair, and
+    the text of its result's shape."""
+    lines = ((line, match) for line in hlo.splitlines() if (match := _COLLECTIVE.search(line)))
+    return [(m[1], m[2] is not None, _RESULT.sub(r"\1", line[: m.start()].strip())) for line, m in lines]
 
 
 def schedule_of(hlo: str) -> list[str]:

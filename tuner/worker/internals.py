@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,9 +16,12 @@ from typing import Any
 
 import jax
 import jaxlib._hlo  # type: ignore[import-not-found]
-from jax._src import config, core, distributed, pjit, xla_bridge
+from jax._src import compiler, config, core, distributed, pjit, xla_bridge
 from jax._src.lax import lax
 from jax._src.lib import _profiler
+
+from tuner.protocol.cache_log import LOGGERS, LookUps
+from tuner.protocol.messages import CacheModule
 
 __all__ = [
     "BackendStart",
@@ -32,6 +34,7 @@ __all__ = [
     "coordination_client",
     "is_jitted",
     "jit_info",
+    "let_this_rank_write",
     "rejit",
     "trace_profile",
     "under_trace",
@@ -143,28 +146,18 @@ def backend_errors() -> dict[str, str]:
 
 
 # --- persistent compilation cache -----------------------------------------------------------------------------------
-# jax's events say that there was a hit, not of what. Its debug messages name module and key, and the hash of each part
-# of the key.
-
-_FIELD = re.compile(r"get_cache_key hash of serialized (.+): ([0-9a-f]{16})[0-9a-f]*")
-_FOUND = "Persistent compilation cache hit for "
-_MISSED = "PERSISTENT COMPILATION CACHE MISS for "
-_LOOKED_UP = re.compile(f"({_FOUND}|{_MISSED})'(.*)' with key '(.*)'")
 
 
-def watch_cache_keys(told: Callable[[str, str, bool, dict[str, str]], None]) -> None:
-    """From here on call `told` with each module that is looked for in the persistent cache: its name, its key, whether
-    it was there, and 16 hex digits of each part of the key by jax's name for it. Called in the compiling thread."""
-    parts = threading.local()
+def watch_cache_keys(told: Callable[[CacheModule], None]) -> None:
+    """From here on call `told` with each module that is looked for in the persistent cache, in the compiling thread."""
+    own = threading.local()
 
     def watched(record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if part := _FIELD.fullmatch(message):
-            vars(parts).setdefault("fields", {})[part[1]] = part[2]
-        elif found := _LOOKED_UP.match(message):
-            told(found[2], found[3], found[1] == _FOUND, vars(parts).pop("fields", {}))
+        reader: LookUps = vars(own).setdefault("reader", LookUps())
+        if (module := reader.read(record.getMessage())) is not None:
+            told(module)
 
-    for name in ("jax._src.cache_key", "jax._src.compiler"):
+    for name in LOGGERS:
         logger = logging.getLogger(name)
         shown = logger.getEffectiveLevel()
         logger.setLevel(min(shown, logging.DEBUG))
@@ -174,6 +167,22 @@ def watch_cache_keys(told: Callable[[str, str, bool, dict[str, str]], None]) -> 
             return record.levelno >= shown  # what nobody asked to see stays unseen
 
         logger.addFilter(seen)
+
+
+def let_this_rank_write() -> None:
+    """From here on this process writes what it compiles into the persistent cache, though its rank isn't 0. jax lets
+    rank 0 write alone; but on a CPU each rank has keys of its own, so that the others would never find anything."""
+    write = compiler._cache_write
+
+    def written(*args: Any, **kwargs: Any) -> None:
+        rank = distributed.global_state.process_id
+        distributed.global_state.process_id = 0
+        try:
+            write(*args, **kwargs)
+        finally:
+            distributed.global_state.process_id = rank
+
+    compiler._cache_write = written
 
 
 # --- several processes ----------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def join(request: Load, gang: Gang, *, report: Callable[[dict[str, Any]], None])
     import jax
 
     from tuner.worker.describe import versions
-    from tuner.worker.internals import coordination_client
+    from tuner.worker.internals import coordination_client, let_this_rank_write
 
     jax.distributed.initialize(
         gang.coordinator,
@@ -107,6 +107,11 @@ def join(request: Load, gang: Gang, *, report: Callable[[dict[str, Any]], None])
         heartbeat_timeout_seconds=gang.heartbeat_s,
     )
     jax.distributed.initialize = lambda *_args, **_kwargs: None
+    folder = jax.config.values["jax_compilation_cache_dir"]
+    if gang.fills_cache and gang.rank and folder:
+        # jax writes entries in place: two ranks whose keys are equal, as on GPUs, would write into one file.
+        jax.config.update("jax_compilation_cache_dir", str(Path(folder) / f"rank-{gang.rank}"))  # type: ignore[no-untyped-call]
+        let_this_rank_write()
     member = Member(gang.rank, gang.size, coordination_client(), Reporter(report))
     member.reporter.begin("load")
     mine = {
