@@ -15,6 +15,7 @@ from tuner.knobs.config import DEFAULT, Config
 from tuner.knobs.knob import Knob
 from tuner.machine.environment import Environment
 from tuner.measure.types import Estimate, Verdict
+from tuner.profile.guided import ProfileFacts
 from tuner.profile.types import Breakdown, Finding, OpRow, Roofline, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Block, CacheModule, Compiled, LeafStats, Loaded, NumericsReply
@@ -29,6 +30,9 @@ EMPTY = Config.of({"xla_disable_passes": ""})
 ENVIRONMENT = Environment(identity={"platform": "cpu", "jax": "0.10.2", "cpu": "Made Up 9000"}, context={"cores": "2"})
 PROGRAM = "5f" * 8
 UNKNOWN = Estimate(gain=0.01, se=float("inf"), low=float("-inf"), high=float("inf"), n=1)
+GUIDED = ProfileFacts(
+    entries=9, foreign=1, operations=10, covered=8, collectives=2, collectives_covered=2, traces=3, spread=0.1
+)
 CRASH = Failure(kind=FailureClass.CRASH, phase="compile", message="Check failed: n > 0", signal="SIGABRT")
 BROKEN_PIPE = Failure(kind=FailureClass.PROTOCOL, phase="round", message="the pipe was closed")
 
@@ -241,6 +245,7 @@ def whole_run() -> list[ev.AnyEvent]:
         ev.EffectHidden(session="home", config=FAST),
         ev.Profiled(session="home", config=FAST, profile=None, failure=CRASH),
         ev.Profiled(session="home", config=DEFAULT, profile=profiled()),
+        ev.ProfileJudged(session="home", config=FAST, runs=3, percentile=90, facts=GUIDED, said=True, changed=True),
         ev.Notice(text="a line\nand “another”"),
         ev.Interruption(stage="search"),
         confirmed(),

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
+from tuner.protocol.wire import bytes_fields, varint
 from tuner.worker.fingerprint import MachineCode, collectives_in, digest, in_order, machine_code, without_name
-from tuner.worker.wire import bytes_fields, varint
 
 HLO = """HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}
 

@@ -31,6 +31,8 @@ RUN_SETTINGS = (
     "platform",
     "allow",
     "launch",
+    "pgle",
+    "install-path",
     "require-gain",
     "override",
     "python",

@@ -129,6 +129,19 @@ _ALL = (
         unset="none",
         help="Start the workload's processes with it, on several hosts: 'srun -N 2'.",
     ),
+    Setting(
+        name="pgle",
+        type=click.Choice(["cache", "file", "auto"]),
+        default="cache",
+        help="Deliver a PGLE profile in the sealed cache, as a file, or have JAX take it.",
+    ),
+    Setting(
+        name="install-path",
+        type=TEXT,
+        metavar="DIR",
+        unset="the run's folder",
+        help="With --pgle file: where the profile will be in production.",
+    ),
     Setting(name="require-gain", type=SWITCH, default="no", help="Exit with 4 if nothing faster was proved."),
     Setting(
         name="override",
@@ -317,6 +330,7 @@ def _anchored(name: str, text: str, folder: Path) -> str:
         "space": os.sep in text or text.endswith(".toml"),
         "python": os.sep in text,
         "store": bool(text) and "://" not in text,
+        "install-path": bool(text),
     }
     return str(folder / os.path.expanduser(text)) if is_path.get(name, False) else text
 

@@ -79,6 +79,8 @@ def run_options(
         platform=settings["platform"].value,
         allow=frozenset(settings["allow"].value),
         launch=settings["launch"].value or "",
+        pgle=settings["pgle"].value,
+        install_path=settings["install-path"].value or "",
         require_gain=settings["require-gain"].value,
         override=settings["override"].value,
         python=settings["python"].value,

@@ -14,6 +14,7 @@ import msgspec
 from tuner.errors import SpaceError
 from tuner.knobs.applies import range_complaint
 from tuner.knobs.knob import TIERS, UNSET, Forbid, Knob, Preset, When
+from tuner.knobs.pgle import PGLE, recipe
 from tuner.knobs.values import complaint, text_of
 
 __all__ = ["FORMAT", "Declared", "Faults", "SpaceFile", "companions", "did_you_mean", "read"]
@@ -29,7 +30,7 @@ _NAMES: Mapping[str, tuple[str, str]] = {  # carrier → (pattern, what it means
     "env": (r"[A-Za-z_][A-Za-z0-9_]*", "an environment variable is letters, digits and underscores"),
     "jax_config": (r"jax_[a-z0-9_]+", 'a jax setting is written as in jax.config, e.g. "jax_default_matmul_precision"'),
     "effort": (r"optimization_level|memory_fitting_level", "write optimization_level or memory_fitting_level"),
-    "pgle": (r"\w+", "one word"),
+    "pgle": (PGLE, f"there is one profile-guided estimator, and its knob is called {PGLE}"),
     "layout": (r"\w+", "one word"),
     "workload": (r"[A-Za-z_]\w*", "a workload knob is an argument of build()"),
 }
@@ -264,6 +265,8 @@ def _knob_faults(knob: Knob) -> Iterator[tuple[str, str]]:
         yield "aliases", "names the same flag twice"
     if knob.carrier in ("env", "workload", "layout") and knob.lane != "environment":
         yield "lane", f'carrier {knob.carrier} needs a new process; write lane = "environment"'
+    if knob.carrier == "pgle" and (knob.lane, knob.acts_on) != ("option", "hlo"):
+        yield "lane", 'a profile is handed to a compile and shows in its schedule; write "option", and acts_on = "hlo"'
     if knob.tier not in TIERS:
         yield "tier", f"must be {TIERS[0]} (tried first) to {TIERS[-1]} (tried last)"
     if knob.name in knob.requires:
@@ -273,6 +276,8 @@ def _knob_faults(knob: Knob) -> Iterator[tuple[str, str]]:
     for value in knob.values:
         if knob.carrier == "effort" and value not in (*_EFFORTS, UNSET):
             yield "values", f'"{value}" is no effort level; levels are {", ".join(_EFFORTS)}'
+        elif knob.carrier == "pgle" and value != UNSET and recipe(value) is None:
+            yield "values", f'"{value}" is no runs x percentile, such as "3x90"'
         elif wrong := complaint(knob.type, value):
             yield "values", f'"{value}" {wrong}'
     if len(set(knob.values)) != len(knob.values):

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tuner.errors import SessionEnded
-from tuner.knobs import DEFAULT, Config, fingerprint, split, variant
+from tuner.knobs import DEFAULT, PGLE, Config, fingerprint, recipe_of, split, variant
 from tuner.machine import disturbed, read_nccl, readings, requested_and_ran
 from tuner.measure import BlockForm, Estimate, difference, estimate, log_ratios, schedule, stragglers
 from tuner.pipeline.context import Run
 from tuner.pipeline.demands import over_memory, without_work
 from tuner.pipeline.gate import gated
+from tuner.pipeline.guiding import compile_guided
 from tuner.pipeline.launches import launch
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Block, Compiled, Loaded, NumericsReply, OptionValue, Variant
@@ -116,10 +117,11 @@ class Bench:
     def compile(self, configs: Sequence[Config]) -> dict[Config, Compiled | Failure]:
         """Compile `configs` (whose environment part is this session's). What is compiled already costs nothing.
 
-        What needs more memory than the user allows is a failure.
+        What needs more memory than the user allows is a failure, and so is a PGLE profile that isn't used.
         """
         results: dict[Config, Compiled | Failure] = {c: self._compiled[c] for c in configs if c in self._compiled}
-        wanted = [c for c in configs if c not in results]
+        fresh = [c for c in configs if c not in results]
+        wanted = [c for c in fresh if recipe_of(c) is None]
         if wanted:
             variants = [variant(c.key, split(c, self.run.space)[1], self.run.space) for c in wanted]
             began = self.run.budget.now()
@@ -129,7 +131,25 @@ class Bench:
             for config in wanted:
                 if isinstance(result := results[config], Compiled):
                     self._keep(config, result, share_s)
+        for config in fresh:
+            if config not in results:
+                results[config] = self._compile_guided(config)
         return {c: (isinstance(r, Compiled) and over_memory(self.run, c, r)) or r for c, r in results.items()}
+
+    def _compile_guided(self, config: Config) -> Compiled | Failure:
+        """With a profile, beside what the other settings compile to by themselves."""
+        began = self.run.budget.now()
+        plain = config.drop(PGLE)
+        known = plain in self._compiled
+        without = self.compile([plain])[plain]
+        if isinstance(without, Failure):
+            return without
+        made = compile_guided(self.run, self.session, config, without)
+        if not known:
+            self.release([plain])
+        if isinstance(made, Compiled):
+            self._keep(config, made, self.run.budget.now() - began)
+        return made
 
     def compile_plain(self, options: Mapping[str, Mapping[str, OptionValue]]) -> dict[str, Compiled | Failure]:
         """Compile with raw compiler options, by handle: a twin of the control, benign changes for the null set."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from tuner.knobs.pgle import Form
 from tuner.measure.objective import ObjectiveName
 
 __all__ = ["RunOptions"]
@@ -23,7 +24,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     `tuner.measure.objective`. `max_memory`: most that a step may need at its peak, in bytes if it is an int, else as a
     share of the device's memory; None: no limit. `first`: groups of knobs that are screened before all others.
     `launch`: the command that starts a program's processes on several hosts, before the interpreter ("srun -N 2"); ""
-    for none.
+    for none. `pgle`: how a PGLE profile reaches the program in production; `install_path`: the folder that its file
+    will be in then, "" for the run's own.
     """
 
     workload: Path
@@ -45,4 +47,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_memory: int | float | None = None
     first: tuple[str, ...] = ()
     launch: str = ""
+    pgle: Form = "cache"
+    install_path: str = ""
     command: tuple[str, ...] = ()

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tuner.errors import FlagsError, SessionEnded, TunerError, UsageError, WorkloadError
-from tuner.knobs import UNSET, Knob, KnobStatus, from_workload, inapplicable, pins, typed
+from tuner.knobs import PROFILE_FLAG, UNSET, Knob, KnobStatus, applies, from_workload, pins, typed
 from tuner.machine import environment_of
 from tuner.pipeline.bench import Bench, Benches
 from tuner.pipeline.context import Run
-from tuner.pipeline.launches import launch
+from tuner.pipeline.launches import OWN_PGLE, launch
 from tuner.protocol import xla_flags
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Loaded, OptionValue
@@ -33,6 +33,9 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
     _refuse_overwritten_flags(run, loaded)
     for text in loaded.notices:
         run.notice(text)
+    for name in OWN_PGLE:
+        if run.inherited.get(name):
+            run.notice(f"{name} is inherited, and off in every session: it recompiles steps, and pgle is a knob here")
     offered = offered_knobs(run)
     left: list[KnobStatus] = []
     knobs = [k for k in offered if _stays(run, k, left)]
@@ -107,10 +110,12 @@ def _refuse_overwritten_flags(run: Run, loaded: Loaded) -> None:
 
 def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
     """False if the knob is held, pinned or doesn't apply; the reason is appended to `left`."""
-    reason = inapplicable(knob, run.facts)
+    reason = applies(knob.when, run.facts)
     status = "inapplicable"
     if reason is None and knob.carrier == "layout":
         reason = _layout_fixed(run)
+    if reason is None and knob.carrier == "pgle":
+        reason = _pgle_fixed(run)
     if reason is None and knob.risk == "hang" and knob.name not in run.options.override:
         status, reason = "risky", f"it can hang the machine's GPUs; --override {knob.name} lets it be tuned"
     if reason is None and knob.name in run.held.names:
@@ -131,6 +136,17 @@ def _layout_fixed(run: Run) -> str | None:
         return "--launch says how many processes there are"
     if run.loaded.source == "script":
         return "several processes need a workload with build(): a script's step is found by its times"
+    return None
+
+
+def _pgle_fixed(run: Run) -> str | None:
+    """Why profiles can't be tuned here; None if they can."""
+    if len(run.loaded.weights) > 1:
+        return "a profile holds one program's times, and this workload has several steps"
+    if run.options.launch and run.options.pgle == "cache":
+        return "a warmed cache has rank 0's executable alone: --pgle file or auto delivers a profile to all ranks"
+    if PROFILE_FLAG in run.inherited.get("XLA_FLAGS", ""):
+        return "the inherited XLA_FLAGS hand a profile to every compile already, the default's included"
     return None
 
 

@@ -12,11 +12,12 @@ import msgspec
 import tuner
 from tuner.errors import SessionEnded
 from tuner.handoff import Bundle, Control, Manifest, Options, next_number, production, sealing, write_bundle
-from tuner.knobs import DEFAULT, Config, split, variant, workload_knobs
+from tuner.knobs import DEFAULT, Config, recipe_of, split, variant, workload_knobs
 from tuner.machine import relevant
 from tuner.measure import Verdict
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
+from tuner.pipeline.delivering import delivered_profile, sealed_variant, settle
 from tuner.pipeline.launches import emitted, launch
 from tuner.pipeline.profiles import profile_sides
 from tuner.pipeline.sealed import DRAWS, Sealed, best_draw, compare, draws_differ
@@ -55,12 +56,19 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         shutil.rmtree(folder, ignore_errors=True)
     notices: list[str] = []
     run.status("seal", "filling the compilation cache in a fresh process")
-    cold = _first_step(run, chosen, "seal", sealing(caches[0]), notices)
+    guide = sealed_variant(run, chosen)
+    cold = _first_step(run, chosen, "seal", sealing(caches[0]), notices, variant=guide)
     cache, sealed, draws_ms = caches[0], Sealed(), tuple[float, ...]()
     filled = cold is not None and cache.is_dir() and any(cache.iterdir())
+    if not filled and guide.profile is not None:
+        notices.append(f"{chosen} can't be delivered without its cache (see --pgle): the bundle holds the default")
+        confirmed = msgspec.structs.replace(confirmed, chosen=DEFAULT, verdict=Verdict.UNCLEAR, estimate=None)
+        chosen = DEFAULT
     if filled and confirmed.verdict is Verdict.FASTER:
         if draws_differ(run, confirmed):
-            others = [c for c in caches[1:] if _first_step(run, chosen, "seal", sealing(c), []) is not None]
+            others = [
+                c for c in caches[1:] if _first_step(run, chosen, "seal", sealing(c), [], variant=guide) is not None
+            ]
             index, draws_ms = best_draw(run, chosen, [cache, *others])
             cache = [cache, *others][index]
         sealed = compare(run, chosen, cache)
@@ -70,6 +78,7 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         _manifest(run, confirmed, sealed, tuple(notices), cold.modules if cold else ()),
         options=_options(run, chosen),
         workload_knobs={**run.workload_knobs, **workload_knobs(run.held.join(chosen), run.space)},
+        profile=delivered_profile(run, chosen),
         cache=cache if filled else None,
     )
     warm = None
@@ -117,9 +126,16 @@ def _say(run: Run, confirmed: ConfirmRecord, sealed: Sealed) -> None:
 
 
 def _first_step(
-    run: Run, config: Config, name: str, env: Mapping[str, str | None], notices: list[str]
+    run: Run,
+    config: Config,
+    name: str,
+    env: Mapping[str, str | None],
+    notices: list[str],
+    *,
+    variant: Variant | None = None,
 ) -> _FirstStep | None:
-    """Start the emitted form under `env`, compile the step, run it once. None, with a notice, if that fails."""
+    """Start the emitted form under `env`, compile the step (as `variant`), run it once, and on until it has recompiled
+    itself where it does. None, with a notice, if that fails."""
     session = run.factory(launch(run, name, role="seal", config=config, env=env))
     try:
         began = run.budget.now()
@@ -135,11 +151,13 @@ def _first_step(
             )
         )
         began = run.budget.now()
-        reply = session.compile([Variant(id=CONTROL)])
+        reply = session.compile([variant or Variant(id=CONTROL)])
         results: tuple[object, ...] = reply.results
         if not isinstance(results[0], Failure):
             results = session.round([Arm(id=CONTROL, steps=1)])
         took_s = run.budget.now() - began
+        if failed := settle(run, config, session):
+            results = (failed,)
     except SessionEnded as ended:
         results = (ended.failure,)
     finally:
@@ -177,6 +195,7 @@ def _manifest(
         control_ms=confirmed.control_ms,
         best_ms=confirmed.best_ms,
         objective=confirmed.objective,
+        pgle=run.options.pgle if recipe_of(confirmed.chosen) else "",
         sealed=sealed.estimate,
         sealed_note=sealed.note,
         notices=notices,
@@ -196,9 +215,9 @@ def _manifest(
 
 
 def _options(run: Run, config: Config) -> Options | None:
-    """The config as compile options of one function; None if some of it needs the whole process."""
+    """The config as compile options of one function; None if some of it needs the whole process, or a profile."""
     environment, option = split(run.held.join(config), run.space)
-    if environment.settings:
+    if environment.settings or recipe_of(config):
         return None
     form = variant(CONTROL, option, run.space)
     return Options(compiler_options=form.compiler_options, jax_config=form.jax_config)

@@ -393,10 +393,14 @@ class Pgle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgleReply:
-    """`profile`: base64, empty if the trace held nothing to aggregate; `instructions`: entries in it."""
+    """`profile`: base64, empty if the trace held nothing to aggregate; `instructions`: entries in it. `traces`: what
+    each run alone gave, base64, "" where it gave nothing. `hlo`: base64 of the profiled module's optimised text, packed
+    by zlib: the instructions that the entries are of."""
 
     profile: str
     instructions: int
+    traces: tuple[str, ...] = ()
+    hlo: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import msgspec
 
 from tuner.knobs.config import Config
 from tuner.measure.types import Estimate
+from tuner.profile.guided import ProfileFacts
 from tuner.profile.types import StepProfile
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Block, Compiled, Loaded, NumericsReply
@@ -26,6 +27,7 @@ __all__ = [
     "PairTimed",
     "PairsPlanned",
     "PreciseReference",
+    "ProfileJudged",
     "Profiled",
     "RoundTimed",
     "RunFinished",
@@ -203,6 +205,21 @@ class Profiled(Event, frozen=True, kw_only=True, tag="profiled"):
     failure: Failure | None = None
 
 
+class ProfileJudged(Event, frozen=True, kw_only=True, tag="profile_judged"):
+    """A PGLE profile was taken under `config` without its own setting, `runs` steps at `percentile`, and judged.
+    `facts` None: it could not be had. `cause`: why it isn't used, "" if it is. `said`: whether the compiler said that
+    it was handed a profile; `changed`: whether it made something else than without."""
+
+    session: str
+    config: Config
+    runs: int
+    percentile: int
+    facts: ProfileFacts | None
+    cause: str = ""
+    said: bool = False
+    changed: bool = False
+
+
 class StageFinished(Event, frozen=True, kw_only=True, tag="stage_finished"):
     stage: str
     seconds: float
@@ -237,6 +254,7 @@ AnyEvent = (
     | PairTimed
     | PairsPlanned
     | Profiled
+    | ProfileJudged
     | StageFinished
     | Notice
     | Interruption

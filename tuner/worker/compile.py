@@ -16,7 +16,7 @@ from tuner.protocol.messages import Compile, Compiled, CompileReply, Lower, Lowe
 from tuner.worker.failures import failure_of
 from tuner.worker.fingerprint import code_of, collectives_in, digest, program_of, schedule_of
 from tuner.worker.gang import together
-from tuner.worker.internals import canonical_hlo
+from tuner.worker.internals import canonical_hlo, stored_as_guided
 from tuner.worker.release import release
 from tuner.worker.session import Candidate, WorkerSession, config_values, configured
 from tuner.worker.wait import wait
@@ -191,7 +191,7 @@ def _lower(session: WorkerSession, plan: _Plan) -> _Lowered:
 def _compile(session: WorkerSession, item: _Lowered) -> _Made:
     requests, hits = session.events.here()
     start = time.perf_counter()
-    with configured(item.plan.jax_config):
+    with configured(item.plan.jax_config), stored_as_guided("fdo_profile" in item.plan.options):
         compiled = {name: lowered.compile() for name, lowered in item.lowered.items()}
     seconds = time.perf_counter() - start
     now_requests, now_hits = session.events.here()

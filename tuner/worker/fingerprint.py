@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import jax
 
-from tuner.worker.wire import bytes_fields, varint
+from tuner.protocol.wire import bytes_fields, varint
 
 __all__ = [
     "MachineCode",

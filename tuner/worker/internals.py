@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from jax._src.lib import _profiler
 
 __all__ = [
     "BackendStart",
+    "ProfilerBusy",
     "aggregate_profiles",
     "as_weak",
     "backend_errors",
@@ -33,6 +34,8 @@ __all__ = [
     "is_jitted",
     "jit_info",
     "rejit",
+    "stored_as_guided",
+    "switch_off_auto_pgle",
     "trace_profile",
     "under_trace",
     "unjitted",
@@ -201,12 +204,40 @@ def canonical_hlo(executable: Any) -> tuple[str, ...]:
 # The same calls as jax's own auto-PGLE (`jax._src.profiler.PGLEProfiler`).
 
 
+class ProfilerBusy(Exception):
+    """A profiler session could not be started."""
+
+
+def stored_as_guided(profile: bool) -> AbstractContextManager[Any]:
+    """Compile within it as auto-PGLE does with a profile at hand, where a persistent cache is expected to hold
+    executables that were made with one: they are kept under the key that ``JAX_COMPILATION_CACHE_EXPECT_PGLE`` looks
+    for. Without a profile, or where none is expected, it changes nothing."""
+    if not profile or not config.compilation_cache_expect_pgle.value:
+        return nullcontext()
+    context: AbstractContextManager[Any] = config.enable_pgle(True)
+    return context
+
+
+def switch_off_auto_pgle() -> bool:
+    """Switch off auto-PGLE unless the environment asks for it; True if the program itself had switched it on. It would
+    trace and recompile the step while it is timed."""
+    asked = os.environ.get("JAX_ENABLE_PGLE", "").lower() in ("1", "true", "yes", "on", "y", "t")
+    if asked or not config.enable_pgle.value:
+        return False
+    jax.config.update("jax_enable_pgle", False)  # type: ignore[no-untyped-call]
+    return True
+
+
 def trace_profile(run: Callable[[], None]) -> bytes:
-    """Trace `run` in a profiler session of its own and convert the trace; b"" if there was nothing to convert."""
+    """Trace `run` in a profiler session of its own and convert the trace; b"" if there was nothing to convert. Raises
+    ProfilerBusy if there is another session."""
     options = _profiler.ProfileOptions()
     options.enable_hlo_proto = True
     options.raise_error_on_start_failure = True
-    session = _profiler.ProfilerSession(options)
+    try:
+        session = _profiler.ProfilerSession(options)
+    except Exception as error:
+        raise ProfilerBusy(str(error)) from error
     try:
         run()
     finally:
