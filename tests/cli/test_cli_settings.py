@@ -32,6 +32,8 @@ def test_without_sources_the_defaults_hold(tmp_path: Path) -> None:
         "platform": None,
         "allow": (),
         "launch": None,
+        "pgle": "cache",
+        "install-path": None,
         "require-gain": False,
         "override": (),
         "python": sys.executable,

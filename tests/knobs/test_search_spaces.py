@@ -119,6 +119,7 @@ def test_a_space_brings_along_what_its_presets_set() -> None:
     assert load_spaces(["gpu", "collectives"]).names == space.names
     published = {preset.name for preset in load_spaces(["gpu", "collectives", "nccl"]).presets}
     assert {"toolbox-fsdp", "pipeline", "nccl-single-host", "jax-tips"} <= published
+    assert [preset.name for preset in load_spaces(["pgle"]).presets][-1] == "pgle-o1"
 
 
 def test_command_buffers_can_be_left_alone_emptied_or_chosen(everything: SearchSpace) -> None:

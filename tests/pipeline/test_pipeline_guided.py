@@ -15,6 +15,7 @@ from tuner.measure import Verdict
 from tuner.pipeline.run import Outcome
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import PgleReply, Variant
+from tuner.report.trial import render_trial, trial_document
 from tuner.session import FakeMachine
 from tuner.session.fake import FakeSession
 from tuner.store.events import (
@@ -126,6 +127,11 @@ def test_a_gain_is_found_confirmed_in_the_warmed_cache_and_sealed_with_its_profi
         assert session.env["JAX_COMPILATION_CACHE_EXPECT_PGLE"] == "true"
         assert session.env["JAX_ENABLE_COMPILATION_CACHE"] == "true"
         assert session.env["JAX_ENABLE_PGLE"] is None
+    number = trial(outcome, pgle="3x90").number
+    shown = " ".join(render_trial(outcome.events, number).split())
+    assert "times of 3 of 3 operations and 1 of 1 collective, from 3 runs that differ by 0 %" in shown
+    assert "the compiler says that it uses it; another schedule than without" in shown
+    assert trial_document(outcome.events, number)["profile"]["facts"]["covered"] == 3
     caches = {session.env["JAX_COMPILATION_CACHE_DIR"] for session in sessions}
     assert len(caches) == confirmed.pairs  # each pair's process loads another compile
     bundle = load_bundle(Path(record(outcome, SealRecord).bundle))
@@ -201,6 +207,8 @@ def test_a_profile_that_is_not_to_be_believed_is_a_failure_with_its_cause(
     assert failure.kind is FailureClass.PGLE_INACTIVE
     assert cause in failure.message
     assert judged(outcome)[0].cause == failure.message
+    shown = render_trial(outcome.events, trial(outcome, pgle="3x90").number)
+    assert f"not used: {failure.message}" in " ".join(shown.split())
     assert record(outcome, ConfirmRecord).chosen.settings == ()
 
 

@@ -226,6 +226,8 @@ class _Check:
     def gain(self, default: Session, tuned: Session, loaded: Loaded) -> float:
         """One pair's gain, from blocks in turns. Raises SessionEnded."""
         rows: dict[str, list[float]] = {"default": [], "tuned": []}
+        if self.manifest.pgle == "auto":  # a step that isn't in the cache is traced and recompiled first
+            tuned.round([Arm(id=_CONTROL, steps=int(self.manifest.env["JAX_PGLE_PROFILING_RUNS"]) + 2)])
         arm = self.control.form.arm(_CONTROL)
         for turn in range(_TURNS + _WARM_UP):
             order = [("default", default), ("tuned", tuned)]

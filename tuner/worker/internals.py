@@ -234,15 +234,20 @@ def trace_profile(run: Callable[[], None]) -> bytes:
     options = _profiler.ProfileOptions()
     options.enable_hlo_proto = True
     options.raise_error_on_start_failure = True
-    try:
-        session = _profiler.ProfilerSession(options)
-    except Exception as error:
-        raise ProfilerBusy(str(error)) from error
+    session = _profiler.ProfilerSession(options)
     try:
         run()
     finally:
-        space = session.stop()
+        space = _stopped(session)
     return bytes(_profiler.get_fdo_profile(space))
+
+
+def _stopped(session: Any) -> Any:
+    """What `session` saw. That it never started is told here only."""
+    try:
+        return session.stop()
+    except Exception as error:
+        raise ProfilerBusy(str(error)) from error
 
 
 def aggregate_profiles(profiles: list[bytes], percentile: int) -> bytes:
