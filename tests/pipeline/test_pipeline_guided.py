@@ -11,6 +11,7 @@ import pytest
 
 from tuner.errors import UsageError
 from tuner.handoff import load_bundle
+from tuner.handoff.verify import verify
 from tuner.measure import Verdict
 from tuner.pipeline.run import Outcome
 from tuner.protocol.failure import FailureClass
@@ -163,6 +164,22 @@ def test_as_a_file_the_profile_lies_where_production_will_read_it(
     assert bundle.profile is not None
     assert bundle.profile.read_bytes() == file.read_bytes()
     assert f"the profile must lie at {file}" in bundle.shell_file.read_text()
+    # And whether it still does is part of verifying.
+    machine = FakeMachine(platform="gpu", device_count=2, collectives={"all-reduce": 2}, effects={ON: FASTER})
+
+    def found() -> dict[str, str]:
+        workload = tmp_path / "workload.py"
+        checks = verify(bundle, workload, python="", environ={}, factory=machine.factory, clock=machine.now)
+        return {check.check: f"{check.level}: {check.what}" for check in checks}
+
+    holds = found()
+    assert holds["profile"] == f"ok: lies at {file}"
+    assert holds["cache"].startswith("ok")
+    assert holds["gain"].startswith("ok")
+    file.write_bytes(b"another")
+    assert found()["profile"] == f"fail: {file} is another profile than the bundle's"
+    file.unlink()
+    assert "can't be read (No such file or directory): the compiler goes on without" in found()["profile"]
 
 
 def test_auto_settles_before_anything_is_timed(guided: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,3 +368,21 @@ def test_what_is_asked_wrongly_is_refused_at_once(guided: Callable[..., Outcome]
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="can't be written"):
         guided(pgle="file", install_path=str(tmp_path / "file" / "inside"))
+
+
+def test_a_profile_that_was_deleted_meanwhile_is_told(
+    guided: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tuner.pipeline import confirm
+
+    real = confirm.prepare
+
+    def without(run: Any, config: Any, cache: Path) -> Any:
+        for file in run.folder.guides.glob("*.pb"):
+            file.unlink()
+        return real(run, config, cache)
+
+    monkeypatch.setattr(confirm, "prepare", without)
+    finalist = record(guided(), ConfirmRecord).finalists[0]
+    assert finalist.failure is not None
+    assert finalist.failure.message.startswith("the profile is gone: ")

@@ -28,7 +28,7 @@ from tuner.pipeline.alternate import Watched, alternate, end_all, start_all
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.costs import pair_cost, process_cost, seal_seconds
-from tuner.pipeline.delivering import prepare, read_back, settle
+from tuner.pipeline.delivering import fills_cache, prepare, read_back, settle
 from tuner.pipeline.demands import over_memory
 from tuner.pipeline.gate import gated
 from tuner.pipeline.judgement import gains_of, judged, levels_of
@@ -116,7 +116,10 @@ class _Confirmation:
             if isinstance(event, PairTimed) and event.config in self.timed:
                 self._take(event)
         self.together = run.room_for(1 + len(self.configs))
-        self.cost = self.planned_cost = pair_cost(run, 1 + len(self.configs), process_cost(self.baseline))
+        filling = sum(fills_cache(run, c) for c in self.configs)
+        self.cost = self.planned_cost = pair_cost(
+            run, 1 + len(self.configs), process_cost(self.baseline), filling=filling
+        )
         self.spent_s: list[float] = []  # by the pairs of this invocation, less what their turns should have taken
         planned = [e for e in run.events if isinstance(e, PairsPlanned)]
         self.looks = planned[0].looks if planned else ()

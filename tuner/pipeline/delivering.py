@@ -21,7 +21,7 @@ from tuner.protocol.messages import Arm, CompileReply, Variant
 from tuner.session import Session
 from tuner.store.events import ProfileJudged
 
-__all__ = ["delivered_profile", "prepare", "read_back", "sealed_variant", "settle"]
+__all__ = ["delivered_profile", "fills_cache", "prepare", "read_back", "sealed_variant", "settle"]
 
 
 def prepare(run: Run, config: Config, cache: Path) -> Mapping[str, str | None] | Failure:
@@ -32,23 +32,31 @@ def prepare(run: Run, config: Config, cache: Path) -> Mapping[str, str | None] |
     """
     if recipe_of(config) is None or run.options.pgle == "auto":
         return {}
-    if not kept_profile(run, config).exists():
+    profile = delivered_profile(run, config)
+    if profile is None:
         return inactive("confirm", f"the profile is gone: {kept_profile(run, config)}")
     if run.options.pgle == "file":
-        place = guide_path(run, config)
-        if place != kept_profile(run, config):
-            shutil.copyfile(kept_profile(run, config), place)
+        if guide_path(run, config) != kept_profile(run, config):
+            guide_path(run, config).write_bytes(profile)
         return {}
     shutil.rmtree(cache, ignore_errors=True)
     failure = _warm(run, config, cache)
     return loading(cache) if failure is None else failure
 
 
-def sealed_variant(run: Run, config: Config) -> Variant:
+def fills_cache(run: Run, config: Config) -> bool:
+    """Whether a process of `config` loads what another one made with a profile."""
+    return recipe_of(config) is not None and run.options.pgle == "cache"
+
+
+def sealed_variant(run: Run, config: Config) -> Variant | Failure:
     """What a process compiles that fills a cache for production: with the profile, where the cache delivers it."""
-    if recipe_of(config) is None or run.options.pgle != "cache":
+    if not fills_cache(run, config):
         return Variant(id=CONTROL)
-    return Variant(id=CONTROL, profile=base64.b64encode(kept_profile(run, config).read_bytes()).decode())
+    profile = delivered_profile(run, config)
+    if profile is None:
+        return inactive("seal", f"the profile is gone: {kept_profile(run, config)}")
+    return Variant(id=CONTROL, profile=base64.b64encode(profile).decode())
 
 
 def delivered_profile(run: Run, config: Config) -> bytes | None:
@@ -89,6 +97,9 @@ def read_back(run: Run, config: Config, session: Session, reply: CompileReply) -
 
 def _warm(run: Run, config: Config, cache: Path) -> Failure | None:
     run.status("confirm", "filling a cache with what the profile makes")
+    guide = sealed_variant(run, config)
+    if isinstance(guide, Failure):
+        return guide
     failures: list[Failure] = []
     sessions = {
         config: run.factory(launch(run, f"warm-{config.key[:8]}", role="seal", config=config, env=sealing(cache)))
@@ -96,7 +107,7 @@ def _warm(run: Run, config: Config, cache: Path) -> Failure | None:
     try:
         start_all(run, sessions, charge=lambda _config, failure: failures.append(failure))
         if not failures:
-            made = sessions[config].compile([sealed_variant(run, config)]).results[0]
+            made = sessions[config].compile([guide]).results[0]
             failures += [made] if isinstance(made, Failure) else []
     except SessionEnded as ended:
         failures.append(ended.failure)

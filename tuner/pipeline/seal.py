@@ -17,7 +17,7 @@ from tuner.machine import relevant
 from tuner.measure import Verdict
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
-from tuner.pipeline.delivering import delivered_profile, sealed_variant, settle
+from tuner.pipeline.delivering import delivered_profile, fills_cache, sealed_variant, settle
 from tuner.pipeline.launches import emitted, launch
 from tuner.pipeline.profiles import profile_sides
 from tuner.pipeline.sealed import DRAWS, Sealed, best_draw, compare, draws_differ
@@ -28,6 +28,8 @@ from tuner.store.events import SessionClosed, SessionStarted
 from tuner.store.records import BaselineRecord, ConfirmRecord, ProbeRecord, SealRecord
 
 __all__ = ["run_seal"]
+
+_PLAIN = Variant(id=CONTROL)
 
 
 class _FirstStep(msgspec.Struct, frozen=True):
@@ -60,7 +62,7 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
     cold = _first_step(run, chosen, "seal", sealing(caches[0]), notices, variant=guide)
     cache, sealed, draws_ms = caches[0], Sealed(), tuple[float, ...]()
     filled = cold is not None and cache.is_dir() and any(cache.iterdir())
-    if not filled and guide.profile is not None:
+    if not filled and fills_cache(run, chosen):
         notices.append(f"{chosen} can't be delivered without its cache (see --pgle): the bundle holds the default")
         confirmed = msgspec.structs.replace(confirmed, chosen=DEFAULT, verdict=Verdict.UNCLEAR, estimate=None)
         chosen = DEFAULT
@@ -132,10 +134,13 @@ def _first_step(
     env: Mapping[str, str | None],
     notices: list[str],
     *,
-    variant: Variant | None = None,
+    variant: Variant | Failure = _PLAIN,
 ) -> _FirstStep | None:
     """Start the emitted form under `env`, compile the step (as `variant`), run it once, and on until it has recompiled
     itself where it does. None, with a notice, if that fails."""
+    if isinstance(variant, Failure):
+        notices.append(f"the compilation cache is not sealed: {variant.message}")
+        return None
     session = run.factory(launch(run, name, role="seal", config=config, env=env))
     try:
         began = run.budget.now()
@@ -151,7 +156,7 @@ def _first_step(
             )
         )
         began = run.budget.now()
-        reply = session.compile([variant or Variant(id=CONTROL)])
+        reply = session.compile([variant])
         results: tuple[object, ...] = reply.results
         if not isinstance(results[0], Failure):
             results = session.round([Arm(id=CONTROL, steps=1)])
