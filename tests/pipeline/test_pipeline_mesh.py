@@ -118,6 +118,39 @@ def test_a_faster_layout_is_found_confirmed_and_told(mesh: Callable[..., tuple[O
     assert "layout=" not in [line for line in head.splitlines() if not line.startswith("#")]
 
 
+SHARES = """
+version = 1
+
+[[knob]]
+name = "xla_threshold_bytes"
+carrier = "xla_flag"
+type = "int"
+values = ["unset", "1/4", "1"]
+scale = ["all-gather"]
+lane = "option"
+acts_on = "hlo"
+why = "made up"
+source = "test"
+"""
+
+
+def test_shares_of_the_programs_bytes_are_tried_as_numbers(tmp_path: Path, tune_on: Tune) -> None:
+    (tmp_path / "shares.toml").write_text(SHARES)
+    spaces = (str(tmp_path / "shares.toml"),)
+    faster = {("xla_threshold_bytes", "250"): -0.1}
+    machine = FakeMachine(effects=faster, device_count=4, collectives={"all-gather": 3}, collective_bytes=1000)
+    outcome = tune_on(machine, spaces=spaces)
+    probe = record(outcome, ProbeRecord)
+    assert isinstance(probe, ProbeRecord)
+    assert probe.knobs[0].values == ("unset", "250", "1000")
+    confirmed = record(outcome, ConfirmRecord)
+    assert isinstance(confirmed, ConfirmRecord)
+    assert confirmed.chosen.as_dict() == {"xla_threshold_bytes": "250"}
+    assert left(tune_on(FakeMachine(collectives={"all-reduce": 1}), spaces=spaces, fresh=True)) == {
+        "xla_threshold_bytes": "inapplicable"
+    }
+
+
 def test_knobs_of_collectives_leave_where_there_are_none(mesh: Callable[..., tuple[Outcome, list[Launch]]]) -> None:
     outcome, _ = mesh({}, collectives={})
     assert left(outcome) == {"layout": "inapplicable", "NCCL_PROTO": "inapplicable", "NCCL_NVLS_ENABLE": "risky"}

@@ -9,6 +9,7 @@ from tuner.knobs.knob import TIERS, UNSET, Forbid, Knob, Preset, When
 from tuner.knobs.layout import LAYOUT, PER_DEVICE, forced_cpu_devices, processes
 from tuner.knobs.pgle import DELIVERIES, PGLE, PROFILE_FLAG, Delivery, Form, Recipe, recipe_of
 from tuner.knobs.render import XLA_FLAGS, environment, fingerprint, split, variant
+from tuner.knobs.scale import scaled
 from tuner.knobs.space import SearchSpace, default_spaces, load_spaces, shipped_spaces
 from tuner.knobs.status import KnobStatus
 from tuner.knobs.values import typed
@@ -47,6 +48,7 @@ __all__ = [
     "pins",
     "processes",
     "recipe_of",
+    "scaled",
     "shipped_spaces",
     "split",
     "typed",

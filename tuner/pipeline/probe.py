@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tuner.errors import FlagsError, SessionEnded, TunerError, UsageError, WorkloadError
-from tuner.knobs import PROFILE_FLAG, UNSET, Knob, KnobStatus, applies, from_workload, pins, typed
+from tuner.knobs import PROFILE_FLAG, UNSET, Knob, KnobStatus, applies, from_workload, pins, scaled, typed
 from tuner.machine import environment_of
 from tuner.pipeline.bench import Bench, Benches
 from tuner.pipeline.context import Run
@@ -38,7 +38,8 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
             run.notice(f"{name} is inherited, and off in every session: it recompiles steps, and pgle is a knob here")
     offered = offered_knobs(run)
     left: list[KnobStatus] = []
-    knobs = [k for k in offered if _stays(run, k, left)]
+    staying = [k for k in offered if _stays(run, k, left)]
+    knobs = [k for knob in staying if (k := _sized(knob, bench.control.collective_bytes, left)) is not None]
     run.status("probe", f"asking the compiler about {len(knobs)} knobs")
     types = _types(bench, knobs)
     unknown_as_flag = _unknown_as_flag(run, [k for k in knobs if k.carrier == "xla_flag"])
@@ -128,6 +129,15 @@ def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
     if reason is not None:
         left.append(KnobStatus(name=knob.name, status=status, reason=reason))
     return reason is None
+
+
+def _sized(knob: Knob, program: Mapping[str, int], left: list[KnobStatus]) -> Knob | None:
+    """The knob with the program's own numbers of bytes in place of shares of them."""
+    sized = scaled(knob, program)
+    if sized is None:
+        reason = f"its values are shares of the program's {' or '.join(knob.scale)}, whose size is not known here"
+        left.append(KnobStatus(name=knob.name, status="inapplicable", reason=reason))
+    return sized
 
 
 def _layout_fixed(run: Run) -> str | None:

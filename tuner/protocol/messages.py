@@ -227,6 +227,9 @@ class Compiled:
 
     `first_program`: the program of the very first call, where that is another one than all later calls run (the step's
     outputs are placed otherwise than its first arguments); else "".
+
+    `collective_bytes`: by kind, what its collectives in one computation (a loop's body, the entry) give on one device,
+    together, in the computation where that is most: as much as can be combined into one.
     """
 
     id: str
@@ -241,6 +244,7 @@ class Compiled:
     schedule: str = ""
     ranks_differ: tuple[int, ...] = ()
     first_program: str = ""
+    collective_bytes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

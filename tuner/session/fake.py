@@ -315,6 +315,7 @@ class FakeSession:
             compile_s=machine.compile_s,
             peak_bytes=machine.peak_bytes(settings),
             collectives=machine.collectives,
+            collective_bytes=dict.fromkeys(machine.collectives, machine.collective_bytes),
         )
 
     def _code(self, settings: Mapping[str, str]) -> str:

@@ -66,8 +66,8 @@ class FakeMachine:
     `step_effects` (by step) act on one alone. `tails`: settings → log ratio of the slowest tenth of the steps to the
     others. `works`: settings → units of work that a step does, of which the last that is set counts.
     `peaks`: settings → bytes added to the step's peak memory of 1 MiB; `device_memory_bytes`: the device's.
-    `collectives`: how many of each kind every program has. `pgle`: what comes of PGLE profiles; a candidate with one,
-    in any form, has the setting ("pgle", "on").
+    `collectives`: how many of each kind every program has, `collective_bytes` of each in one computation. `pgle`: what
+    comes of PGLE profiles; a candidate with one, in any form, has the setting ("pgle", "on").
 
     `noise`: what varies; sessions alive together share the machine's part of it in time. `hang_s`: how long a hang
     lasts until it is cut. `starts_beside`: how many processes made at one moment start at the same time.
@@ -103,6 +103,7 @@ class FakeMachine:
         platform: str = "cpu",
         device_count: int = 1,
         collectives: Mapping[str, int] | None = None,
+        collective_bytes: int = 1 << 24,
         pgle: FakePgle = "good",
         max_sessions: int | None = None,
         seed: int = 0,
@@ -122,6 +123,7 @@ class FakeMachine:
         self.platform = platform
         self.device_count = device_count
         self.collectives = dict(collectives or {})
+        self.collective_bytes = collective_bytes
         self.pgle = pgle
         self.max_sessions = max_sessions
         self.seed = seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,7 +14,7 @@ import jax
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Compile, Compiled, CompileReply, Lower, Lowered, Variant
 from tuner.worker.failures import failure_of
-from tuner.worker.fingerprint import code_of, collectives_in, digest, program_of, schedule_of
+from tuner.worker.fingerprint import code_of, collective_bytes_in, collectives_in, digest, program_of, schedule_of
 from tuner.worker.gang import together
 from tuner.worker.internals import canonical_hlo, stored_as_guided
 from tuner.worker.release import release
@@ -216,12 +216,18 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
         collectives=collectives_in("\n".join(text for texts in hlo.values() for text in texts)),
         cache_hit=cached if now_requests > requests else None,
         schedule=digest(schedule) if schedule else "",
+        collective_bytes=_collective_bytes(compiled.values()) if schedule else {},
     )
     call = {part.name: part.step.bind(item.jitted[part.name]) for part in session.parts}
     if session.gang is not None:
         call = {name: session.gang.reporter.counting(function) for name, function in call.items()}
     candidate = Candidate(item.plan.key, item.jitted, compiled, call, item.plan.jax_config, result)
     return _Made(candidate, now_requests - requests, now_hits - hits, schedule)
+
+
+def _collective_bytes(compiled: Iterable[jax.stages.Compiled]) -> dict[str, int]:
+    """Of the plain texts: the canonical ones print loops inside the computations that they are in."""
+    return collective_bytes_in("\n".join(one.as_text() or "" for one in compiled))
 
 
 def _program(session: WorkerSession, item: _Lowered) -> str:
