@@ -14,7 +14,7 @@ from tuner.errors import UsageError
 from tuner.measure import Verdict
 from tuner.pipeline.run import Outcome
 from tuner.session import FakeMachine, GangSession, Launch
-from tuner.store.events import StageFinished
+from tuner.store.events import NcclRead, StageFinished
 from tuner.store.records import ConfirmRecord, ProbeRecord
 
 pytestmark = pytest.mark.slow
@@ -181,6 +181,22 @@ def test_no_knob_changes_what_somebody_set_outside(
         assert launch.launcher == tuple(launcher.split())
         if launcher:
             assert pinned.items() <= launch.pins.items()
+
+
+def test_what_nccl_says_of_a_session_is_kept(
+    mesh: Callable[..., tuple[Outcome, list[Launch]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        "n:1:2 [0] NCCL INFO 16 coll channels, 0 nvls channels, 32 p2p channels",
+        "n:1:2 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}",
+    ]
+    monkeypatch.setattr("tuner.pipeline.bench.Bench._log", lambda self: lines)
+    outcome, _ = mesh({})
+    said = [e for e in outcome.events if isinstance(e, NcclRead)]
+    assert {(e.channels, tuple(e.ran.items())) for e in said} == {(16, (("AllReduce 1024", "RING LL"),))}
+    asked = {e.config.get("NCCL_PROTO"): e.asked for e in said}
+    assert asked["unset"] == ()
+    assert asked["Simple"] == ("requested NCCL_PROTO=Simple, ran LL for AllReduce of 1024 bytes",)
 
 
 def test_with_a_launcher_the_layout_is_the_launchers(mesh: Callable[..., tuple[Outcome, list[Launch]]]) -> None:

@@ -241,6 +241,13 @@ def whole_run() -> list[ev.AnyEvent]:
             fingerprint="cc",
             alive_together=True,
         ),
+        ev.NcclRead(
+            session="home",
+            config=DEFAULT,
+            channels=16,
+            ran={"AllReduce 1024": "RING LL"},
+            asked=("requested NCCL_PROTO=Simple, ran LL for AllReduce of 1024 bytes",),
+        ),
         ev.PreciseReference(session="home", control=None, failure=CRASH),
         ev.EffectHidden(session="home", config=FAST),
         ev.Profiled(session="home", config=FAST, profile=None, failure=CRASH),

@@ -19,6 +19,7 @@ from tuner.protocol.messages import Block, Compiled, Loaded, NumericsReply, Opti
 from tuner.session import Role, Session
 from tuner.store.events import (
     CandidateCompiled,
+    NcclRead,
     OffsetMeasured,
     RoundTimed,
     SessionClosed,
@@ -98,7 +99,14 @@ class Bench:
         self._closed = True
         ended = self.session.ended
         self.session.close()
-        for text in requested_and_ran({**self.run.inherited, **self.config.as_dict()}, read_nccl(self._log())):
+        said = read_nccl(self._log())
+        asked = requested_and_ran({**self.run.inherited, **self.config.as_dict()}, said)
+        if said.ran or said.channels is not None:
+            ran = {f"{operation} {size}": " ".join(how) for (operation, size), how in said.ran.items()}
+            self.run.emit(
+                NcclRead(session=self.name, config=self.config, channels=said.channels, ran=ran, asked=tuple(asked))
+            )
+        for text in asked:
             self.run.notice(f"{self.config}: {text}")
         self.run.emit(SessionClosed(session=self.name, failure=ended))
 

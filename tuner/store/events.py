@@ -21,6 +21,7 @@ __all__ = [
     "CandidateCompiled",
     "EffectHidden",
     "Interruption",
+    "NcclRead",
     "Notice",
     "NumericsCompared",
     "OffsetMeasured",
@@ -131,6 +132,17 @@ class RoundTimed(Event, frozen=True, kw_only=True, tag="round_timed"):
     conditions: dict[str, float] = {}
     disturbed: str = ""
     function: str = ""
+
+
+class NcclRead(Event, frozen=True, kw_only=True, tag="nccl_read"):
+    """What NCCL said in the log of `session`, whose environment setting is `config`: `ran`, algorithm and protocol by
+    operation and size ("AllReduce 1024" → "RING LL"); `asked`: where that is not what was asked for."""
+
+    session: str
+    config: Config
+    channels: int | None
+    ran: dict[str, str]
+    asked: tuple[str, ...] = ()
 
 
 class OffsetMeasured(Event, frozen=True, kw_only=True, tag="offset_measured"):
@@ -250,6 +262,7 @@ AnyEvent = (
     | EffectHidden
     | RoundTimed
     | OffsetMeasured
+    | NcclRead
     | TrialFinished
     | PairTimed
     | PairsPlanned
