@@ -318,6 +318,21 @@ def test_each_profile_is_taken_under_its_own_flags_and_never_timed(
     assert {e.config for e in sent} >= {e.config for e in judged(outcome)}
 
 
+def test_no_session_is_compared_with_a_home_that_was_traced(guided: Callable[..., Outcome]) -> None:
+    outcome = guided(pgle="file", budget_s=400.0)
+    homes = [e.session for e in outcome.events if isinstance(e, SessionStarted) and e.role == "home"]
+    traced: set[str] = set()
+    compared: set[str] = set()
+    for event in outcome.events:
+        if isinstance(event, ProfileJudged):
+            traced.add(event.session)
+        elif isinstance(event, RoundTimed) and event.stage == "offset":
+            assert event.session not in traced
+            compared.add(event.session)
+    assert len(homes) > 1
+    assert compared & {*homes}
+
+
 def test_inherited_switches_are_off_in_every_session_and_told(
     guided: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:

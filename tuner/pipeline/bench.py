@@ -41,6 +41,7 @@ _LOG_CHARS = 1 << 22
 
 class Bench:
     """One living session. `config` is its environment-lane setting *e*; candidates are handled by their config's key.
+    `traced`: a profiler was attached to it, which may slow all that it runs from then on, its control included.
 
     Every method may raise SessionEnded: the session is gone then, and so is the bench.
     """
@@ -54,6 +55,7 @@ class Bench:
         self.session: Session = run.factory(self.launch)
         self.offset: Estimate | None = None
         self.last_control_s = math.nan
+        self.traced = False
         self._compiled: dict[Config, Compiled] = {}
         self._closed = False
 
@@ -152,6 +154,7 @@ class Bench:
         without = self.compile([plain])[plain]
         if isinstance(without, Failure):
             return without
+        self.traced = True
         made = compile_guided(self.run, self.session, config, without)
         if not known:
             self.release([plain])
@@ -293,13 +296,21 @@ class Benches:
             return self.home()
         if self._other is not None and self._other.config == config and self._other.session.ended is None:
             return self._other
-        home = self.home()
+        home = self._untraced_home()
         self._drop_other()
         bench = Bench(self.run, config, home=home)
         self._other = bench
         bench.open()
         bench.offset = self._measure_offset(home, bench)
         return bench
+
+    def _untraced_home(self) -> Bench:
+        """The home session for comparing its control with another session's: a new one where a profiler was attached.
+        Within a session that doesn't matter, for its own control runs in every round."""
+        if self._home is not None and self._home.traced:
+            self._home.close()
+            self._home = None
+        return self.home()
 
     def close(self) -> None:
         """End every session."""
