@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tuner.knobs.pgle import PROFILE_FLAG
 from tuner.protocol.messages import OptionValue, Variant
 
 __all__ = ["canonical_text", "environment_settings", "variant_settings"]
@@ -15,7 +16,6 @@ _JAX_VARIABLES = {
     "JAX_MEMORY_FITTING_LEVEL": "jax_memory_fitting_level",
 }
 _AUTO_PGLE = "JAX_ENABLE_PGLE"
-_PROFILE_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
 _LEVEL_OPTIONS = {"optimization_level": "jax_optimization_level", "memory_fitting_level": "jax_memory_fitting_level"}
 _LEVELS = {"9": "O0", "19": "O1", "29": "O2", "39": "O3"}
 
@@ -39,7 +39,7 @@ def environment_settings(env: Mapping[str, str | None]) -> tuple[dict[str, str],
             continue
         if variable == "XLA_FLAGS":
             flags.update(_flag(token) for token in value.split() if token.startswith("--"))
-            if flags.pop(_PROFILE_FLAG, ""):
+            if flags.pop(PROFILE_FLAG, ""):
                 flags["pgle"] = "on"
         elif variable == _AUTO_PGLE:
             flags |= {"pgle": "on"} if canonical_text(value) in ("true", "1", "yes", "on") else {}
