@@ -14,7 +14,7 @@ from tuner.handoff import load_bundle
 from tuner.handoff.verify import verify
 from tuner.measure import Verdict
 from tuner.pipeline.run import Outcome
-from tuner.protocol.failure import FailureClass
+from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import PgleReply, Variant
 from tuner.report.trial import render_trial, trial_document
 from tuner.session import FakeMachine
@@ -371,6 +371,32 @@ def test_without_its_cache_nothing_can_be_delivered(
     bundle = load_bundle(Path(record(outcome, SealRecord).bundle))
     assert bundle.manifest.settings == {}
     assert "JAX_COMPILATION_CACHE_EXPECT_PGLE" not in bundle.manifest.env
+
+
+def test_other_functions_are_checked_under_what_the_profile_made(guided: Callable[..., Outcome]) -> None:
+    outcome = guided(machine={"others": {"loss": FakeMachine(step_ms=2.0)}}, budget_s=400.0)
+    (other,) = record(outcome, ConfirmRecord).finalists[0].others
+    assert (other.name, other.passed) == ("loss", True)
+    envs = [e.env for e in started(outcome, "confirm") if "others" in e.session]
+    assert [env["JAX_COMPILATION_CACHE_EXPECT_PGLE"] for env in envs] == ["true"]
+    assert str(envs[0]["JAX_COMPILATION_CACHE_DIR"]).endswith("guided-others")
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_where_nothing_can_be_made_ready_other_functions_stay_unchecked(
+    guided: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    gone = Failure(kind=FailureClass.PGLE_INACTIVE, phase="confirm", message="gone")
+    from tuner.pipeline import others
+
+    real = others.prepare
+    monkeypatch.setattr(
+        others, "prepare", lambda run, config, cache: gone if config.settings else real(run, config, cache)
+    )
+    monkeypatch.setattr("tuner.pipeline.context.Run.room_for", lambda self, sessions: together)
+    outcome = guided(machine={"others": {"loss": FakeMachine(step_ms=2.0)}}, budget_s=400.0)
+    (other,) = record(outcome, ConfirmRecord).finalists[0].others
+    assert other.reason == "not checked: the process with the settings was gone"
 
 
 def test_what_is_asked_wrongly_is_refused_at_once(guided: Callable[..., Outcome], tmp_path: Path) -> None:

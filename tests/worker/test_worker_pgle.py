@@ -40,7 +40,8 @@ def test_beside_a_profiler_of_the_programs_own_no_profile_is_taken(start_worker:
     reply = worker.ask(Pgle(variant=Variant(id="x"), runs=1))
     assert isinstance(reply, Failure)
     assert reply.kind is FailureClass.PGLE_INACTIVE
-    assert "there can only be one" in reply.message
+    assert reply.message.startswith("no profiler can be attached to the process, where there can only be one: ")
+    assert "Another profiling session active" in reply.message
     worker.round("control")
 
 

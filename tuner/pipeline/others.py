@@ -113,6 +113,8 @@ class _Others:
         cache = self.run.folder.scratch / "guided-others"
         ready = {c: prepare(self.run, c, cache) for c in configs}
         sessions = {c: self._fresh(c, env) for c, env in ready.items() if not isinstance(env, Failure)}
+        if not sessions:
+            return
         dead: set[Config] = set()
         try:
             start_all(self.run, sessions, charge=lambda config, _failure: dead.add(config))

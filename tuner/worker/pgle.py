@@ -11,7 +11,7 @@ from tuner.protocol.messages import Pgle, PgleReply, Variant
 from tuner.protocol.wire import bytes_fields
 from tuner.worker import internals
 from tuner.worker.compile import build_candidate
-from tuner.worker.failures import Refused, first_line
+from tuner.worker.failures import Refused
 from tuner.worker.session import Candidate, WorkerSession
 from tuner.worker.wait import wait
 
@@ -66,7 +66,7 @@ def _trace(session: WorkerSession, candidate: Candidate) -> bytes:
     try:
         return internals.trace_profile(lambda: wait(session.state.advance(candidate.call, 1)))
     except internals.ProfilerBusy as busy:
-        why = f"another profiler is attached to the process, and there can only be one: {first_line(busy)}"
+        why = f"no profiler can be attached to the process, where there can only be one: {busy}"
         raise Refused(FailureClass.PGLE_INACTIVE, why) from busy
 
 
