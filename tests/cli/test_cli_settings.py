@@ -34,6 +34,8 @@ def test_without_sources_the_defaults_hold(tmp_path: Path) -> None:
         "launch": None,
         "seal-with": None,
         "seal-time": 120.0,
+        "pgle": "cache",
+        "install-path": None,
         "require-gain": False,
         "override": (),
         "python": sys.executable,

@@ -68,6 +68,13 @@ def test_what_failed_is_listed_with_the_reason(tune: Tune, store: Path) -> None:
     assert "no candidate failed in run g-bbbbbb" in tune("show", "--failed", "--run", "g-bbbbbb").out
 
 
+def test_how_candidates_communicated_is_shown(tune: Tune, store: Path) -> None:
+    assert "no candidate of run f-000000 communicates" in tune("show", "--ran").out
+    assert json.loads(tune("show", "--ran", "--json").out)["schema"] == "tuner/ran/1"
+    got = tune("show", "0", "--ran")
+    assert (got.code, "--failed or --ran" in got.err) == (2, True)
+
+
 def test_json_is_one_document(tune: Tune, store: Path) -> None:
     trial = json.loads(tune("show", "0", "--json").out)
     assert (trial["schema"], trial["run"], trial["trial"]) == ("tuner/trial/1", "f-000000", 0)
@@ -90,7 +97,7 @@ def test_with_a_database_the_runs_are_in_the_default_folder(tune: Tune, store: P
 def test_a_number_or_failed_one_of_them(tune: Tune, store: Path, argv: list[str]) -> None:
     got = tune(*argv)
     assert (got.code, got.out) == (2, "")
-    assert "give the number of a trial, or --failed" in got.err
+    assert "give the number of a trial, --failed or --ran" in got.err
 
 
 def test_an_unknown_trial_is_said_with_those_there_are(tune: Tune, store: Path) -> None:

@@ -12,19 +12,26 @@ from hypothesis import strategies as st
 from tuner.errors import FlagsError, UsageError
 from tuner.knobs import (
     DEFAULT,
+    DELIVERIES,
+    PROFILE_FLAG,
     XLA_FLAGS,
     Config,
+    Delivery,
+    Form,
     Knob,
+    Recipe,
     SearchSpace,
     environment,
     fingerprint,
     forbidden,
     from_workload,
     load_spaces,
+    recipe_of,
     split,
     variant,
     workload_knobs,
 )
+from tuner.protocol.messages import Variant
 from tuner.protocol.xla_flags import parse
 
 SPACE = load_spaces(["cpu", "gpu", "precision"]).with_knobs(
@@ -152,12 +159,33 @@ def test_flags_inherited_from_a_file_are_written_out(tmp_path: Path) -> None:
     assert made == {XLA_FLAGS: "--xla_a=1 --xla_gpu_ftz=true"}
 
 
-def test_what_nothing_can_carry_is_refused() -> None:
-    knob = msgspec.structs.replace(SPACE.knob("xla_gpu_ftz"), name="odd", carrier="pgle")
-    space = SearchSpace(name="odd", knobs=(knob,))
-    for render in (lambda c: environment(c, space, {}), lambda c: variant("h", c, space)):
-        with pytest.raises(UsageError, match="nothing carries odd: it is a pgle knob"):
-            render(config(odd="true"))
+def test_a_profile_is_handed_to_a_compile_and_delivered_in_one_of_three_forms() -> None:
+    space = load_spaces(["pgle"])
+    guided = config(pgle="3x90")
+    with pytest.raises(UsageError, match="pgle needs a profile"):
+        variant("h", guided, space)
+    assert variant("h", guided, space, profile="AAAA") == Variant(id="h", profile="AAAA")
+    forms: dict[Form, dict[str, str | None]] = {
+        form: environment(guided, space, {XLA_FLAGS: "--xla_a=1"}, delivery=Delivery(form=form, path="/opt/a b.pb"))
+        for form in DELIVERIES
+    }
+    assert forms["cache"] == environment(guided, space, {}) == {"JAX_COMPILATION_CACHE_EXPECT_PGLE": "true"}
+    assert forms["file"] == {XLA_FLAGS: f"--xla_a=1 --{PROFILE_FLAG}='/opt/a b.pb'"}
+    assert forms["auto"] == {
+        "JAX_ENABLE_PGLE": "true",
+        "JAX_PGLE_PROFILING_RUNS": "3",
+        "JAX_PGLE_AGGREGATION_PERCENTILE": "90",
+    }
+
+
+@pytest.mark.parametrize("text", ["0x90", "3x101", "on", "3x", "x90", "3 x 90", "10000x50", ""])
+def test_what_says_not_how_a_profile_is_taken(text: str) -> None:
+    assert recipe_of(config(pgle=text)) is None
+
+
+def test_how_a_profile_is_taken() -> None:
+    assert recipe_of(config(pgle="10x50")) == Recipe(runs=10, percentile=50)
+    assert recipe_of(config(xla_gpu_ftz="true")) is None
 
 
 def test_the_layout_is_no_variable_and_no_compile_option() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tuner.knobs import DEFAULT, UNSET, Config, SearchSpace, default_spaces, forbidden, load_spaces, shipped_spaces
 
-SHIPPED = ("cpu", "gpu", "precision", "collectives", "nccl")
+SHIPPED = ("cpu", "gpu", "precision", "collectives", "nccl", "pgle")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -31,7 +31,7 @@ def test_every_shipped_space_loads_alone() -> None:
 def test_the_default_spaces_of_each_platform_load_together() -> None:
     assert load_spaces(default_spaces("cpu")).name == "cpu+precision"
     assert load_spaces(default_spaces("gpu")).name == "gpu+precision"
-    assert load_spaces(default_spaces("gpu", devices=4)).name == "gpu+precision+collectives+nccl"
+    assert load_spaces(default_spaces("gpu", devices=4)).name == "gpu+precision+collectives+nccl+pgle"
     assert default_spaces("cpu", devices=4) == default_spaces("cpu")
 
 
@@ -106,7 +106,7 @@ def test_what_can_turn_on_multicast_over_nvlink_is_a_risk_and_in_no_preset(every
 
 def test_knobs_of_collectives_need_several_devices_and_collectives() -> None:
     gpu = load_spaces(["gpu"]).names
-    for knob in load_spaces(["collectives", "nccl"]).knobs:
+    for knob in load_spaces(["collectives", "nccl", "pgle"]).knobs:
         if knob.name not in gpu:
             assert (knob.when.min_devices or 0) >= 2, knob.name
             assert knob.when.collectives is not None, knob.name
@@ -119,6 +119,7 @@ def test_a_space_brings_along_what_its_presets_set() -> None:
     assert load_spaces(["gpu", "collectives"]).names == space.names
     published = {preset.name for preset in load_spaces(["gpu", "collectives", "nccl"]).presets}
     assert {"toolbox-fsdp", "pipeline", "nccl-single-host", "jax-tips"} <= published
+    assert [preset.name for preset in load_spaces(["pgle"]).presets][-1] == "pgle-o1"
 
 
 def test_command_buffers_can_be_left_alone_emptied_or_chosen(everything: SearchSpace) -> None:

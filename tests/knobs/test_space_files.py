@@ -162,6 +162,19 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
     assert 'my.toml:14: knob 2 ("xla\u2014b"), key "name"' in complaint
 
 
+def test_a_faulty_pgle_knob_is_named(tmp_path: Path) -> None:
+    sound = KNOB.replace('"xla_a"', '"pgle"').replace('"xla_flag"', '"pgle"').replace('"bool"', '"enum"')
+    sound = sound.replace('"true"]', '"3x90"]')
+    assert load(tmp_path, "version = 1\n" + sound).names == ("pgle",)
+    for old, new, complaint in (
+        ('"3x90"', '"on"', '"on" is no runs x percentile, such as "3x90"'),
+        ('name = "pgle"', 'name = "guide"', "its knob is called pgle"),
+        ('"option"', '"environment"', "a profile is handed to a compile"),
+    ):
+        assert old in sound
+        assert complaint in fault(tmp_path, "version = 1\n" + sound.replace(old, new))
+
+
 # -- faults between declarations
 
 

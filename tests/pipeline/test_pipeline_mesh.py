@@ -14,7 +14,7 @@ from tuner.errors import UsageError
 from tuner.measure import Verdict
 from tuner.pipeline.run import Outcome
 from tuner.session import FakeMachine, GangSession, Launch
-from tuner.store.events import StageFinished
+from tuner.store.events import NcclRead, StageFinished
 from tuner.store.records import ConfirmRecord, ProbeRecord
 
 pytestmark = pytest.mark.slow
@@ -118,6 +118,39 @@ def test_a_faster_layout_is_found_confirmed_and_told(mesh: Callable[..., tuple[O
     assert "layout=" not in [line for line in head.splitlines() if not line.startswith("#")]
 
 
+SHARES = """
+version = 1
+
+[[knob]]
+name = "xla_threshold_bytes"
+carrier = "xla_flag"
+type = "int"
+values = ["unset", "1/4", "1"]
+scale = ["all-gather"]
+lane = "option"
+acts_on = "hlo"
+why = "made up"
+source = "test"
+"""
+
+
+def test_shares_of_the_programs_bytes_are_tried_as_numbers(tmp_path: Path, tune_on: Tune) -> None:
+    (tmp_path / "shares.toml").write_text(SHARES)
+    spaces = (str(tmp_path / "shares.toml"),)
+    faster = {("xla_threshold_bytes", "250"): -0.1}
+    machine = FakeMachine(effects=faster, device_count=4, collectives={"all-gather": 3}, collective_bytes=1000)
+    outcome = tune_on(machine, spaces=spaces)
+    probe = record(outcome, ProbeRecord)
+    assert isinstance(probe, ProbeRecord)
+    assert probe.knobs[0].values == ("unset", "250", "1000")
+    confirmed = record(outcome, ConfirmRecord)
+    assert isinstance(confirmed, ConfirmRecord)
+    assert confirmed.chosen.as_dict() == {"xla_threshold_bytes": "250"}
+    assert left(tune_on(FakeMachine(collectives={"all-reduce": 1}), spaces=spaces, fresh=True)) == {
+        "xla_threshold_bytes": "inapplicable"
+    }
+
+
 def test_knobs_of_collectives_leave_where_there_are_none(mesh: Callable[..., tuple[Outcome, list[Launch]]]) -> None:
     outcome, _ = mesh({}, collectives={})
     assert left(outcome) == {"layout": "inapplicable", "NCCL_PROTO": "inapplicable", "NCCL_NVLS_ENABLE": "risky"}
@@ -148,6 +181,22 @@ def test_no_knob_changes_what_somebody_set_outside(
         assert launch.launcher == tuple(launcher.split())
         if launcher:
             assert pinned.items() <= launch.pins.items()
+
+
+def test_what_nccl_says_of_a_session_is_kept(
+    mesh: Callable[..., tuple[Outcome, list[Launch]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        "n:1:2 [0] NCCL INFO 16 coll channels, 0 nvls channels, 32 p2p channels",
+        "n:1:2 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}",
+    ]
+    monkeypatch.setattr("tuner.pipeline.bench.Bench._log", lambda self: lines)
+    outcome, _ = mesh({})
+    said = [e for e in outcome.events if isinstance(e, NcclRead)]
+    assert {(e.channels, tuple(e.ran.items())) for e in said} == {(16, (("AllReduce 1024", "RING LL"),))}
+    asked = {e.config.get("NCCL_PROTO"): e.asked for e in said}
+    assert asked["unset"] == ()
+    assert asked["Simple"] == ("requested NCCL_PROTO=Simple, ran LL for AllReduce of 1024 bytes",)
 
 
 def test_with_a_launcher_the_layout_is_the_launchers(mesh: Callable[..., tuple[Outcome, list[Launch]]]) -> None:

@@ -60,3 +60,11 @@ def test_a_variant_and_an_environment_agree() -> None:
 
 def test_a_profile_is_a_setting() -> None:
     assert variant_settings(Variant(id="v", profile="AAAA")) == {"pgle": "on"}
+
+
+def test_a_profile_in_the_environment_in_either_form() -> None:
+    file = "--xla_a=1 --xla_gpu_pgle_profile_file_or_directory_path=/opt/profile.pb"
+    assert environment_settings({"XLA_FLAGS": file}) == ({"xla_a": "1", "pgle": "on"}, {})
+    assert environment_settings({"JAX_ENABLE_PGLE": "true"}) == ({"pgle": "on"}, {})
+    assert environment_settings({"JAX_ENABLE_PGLE": "false"}) == ({}, {})
+    assert environment_settings({"JAX_ENABLE_PGLE": None}) == ({}, {})

@@ -15,6 +15,7 @@ from tuner.knobs.config import DEFAULT, Config
 from tuner.knobs.knob import Knob
 from tuner.machine.environment import Environment
 from tuner.measure.types import Estimate, Verdict
+from tuner.profile.guided import ProfileFacts
 from tuner.profile.types import Breakdown, Finding, OpRow, Roofline, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Block, CacheModule, Compiled, LeafStats, Loaded, NumericsReply, Sketch
@@ -31,6 +32,9 @@ ENVIRONMENT = Environment(identity={"platform": "cpu", "jax": "0.10.2", "cpu": "
 PROGRAM = "5f" * 8
 SKETCH = Sketch(operations={"add": 3, "dot_general": 1}, mesh={"data": 1}, input_bytes=1 << 20)
 UNKNOWN = Estimate(gain=0.01, se=float("inf"), low=float("-inf"), high=float("inf"), n=1)
+GUIDED = ProfileFacts(
+    entries=9, foreign=1, operations=10, covered=8, collectives=2, collectives_covered=2, traces=3, spread=0.1
+)
 CRASH = Failure(kind=FailureClass.CRASH, phase="compile", message="Check failed: n > 0", signal="SIGABRT")
 BROKEN_PIPE = Failure(kind=FailureClass.PROTOCOL, phase="round", message="the pipe was closed")
 
@@ -259,11 +263,19 @@ def whole_run() -> list[ev.AnyEvent]:
             fingerprint="cc",
             alive_together=True,
         ),
+        ev.NcclRead(
+            session="home",
+            config=DEFAULT,
+            channels=16,
+            ran={"AllReduce 1024": "RING LL"},
+            asked=("requested NCCL_PROTO=Simple, ran LL for AllReduce of 1024 bytes",),
+        ),
         ev.PreciseReference(session="home", control=None, failure=CRASH),
         ev.EffectHidden(session="home", config=FAST),
         ev.Profiled(session="home", config=FAST, profile=None, failure=CRASH),
         ev.Profiled(session="home", config=DEFAULT, profile=profiled()),
         ev.WarmStart(neighbours=(near,)),
+        ev.ProfileJudged(session="home", config=FAST, runs=3, percentile=90, facts=GUIDED, said=True, changed=True),
         ev.Notice(text="a line\nand “another”"),
         ev.Interruption(stage="search"),
         confirmed(),

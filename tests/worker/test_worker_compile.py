@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from worker_driver import Worker
 
+from tuner.profile.guided import facts_of, unusable
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Compiled, Pgle, PgleReply, Probe, Profile, ProfileReply, Variant
 
@@ -300,7 +301,12 @@ def test_a_trace_is_written_and_a_pgle_profile_of_a_cpu_is_empty(worker: Worker,
     marked = worker.ask(Profile(id="control", steps=1, folder=str(worker.folder / "third"), nsight=True))
     assert isinstance(marked, Failure)
     assert "there is none" in marked.message
-    assert worker.ask(Pgle(variant=Variant(id="x"), runs=2)) == PgleReply(profile="", instructions=0)
+    guide = worker.ask(Pgle(variant=Variant(id="x"), runs=2))
+    assert isinstance(guide, PgleReply)
+    assert (guide.profile, guide.instructions, guide.traces) == ("", 0, ("", ""))
+    facts = facts_of(guide)
+    assert (facts.operations > 0, facts.traces, facts.spread) == (True, 0, None)
+    assert unusable(facts).startswith("the profile is empty")
     before = compiles(worker)
     worker.round("control")
     assert compiles(worker) == before

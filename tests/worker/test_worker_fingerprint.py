@@ -6,8 +6,16 @@ import struct
 
 import pytest
 
-from tuner.worker.fingerprint import MachineCode, collectives_in, digest, in_order, machine_code, without_name
-from tuner.worker.wire import bytes_fields, varint
+from tuner.protocol.wire import bytes_fields, varint
+from tuner.worker.fingerprint import (
+    MachineCode,
+    collective_bytes_in,
+    collectives_in,
+    digest,
+    in_order,
+    machine_code,
+    without_name,
+)
 
 HLO = """HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}
 
@@ -137,3 +145,33 @@ def test_the_order_in_which_cudnns_knobs_print_does_not_matter() -> None:
     assert in_order(one) == in_order(other) == other
     assert in_order(one.replace('"3"', '"4"')) != other
     assert in_order('backend_config={"tuning_knobs":{},"y":{}}') == 'backend_config={"tuning_knobs":{},"y":{}}'
+
+
+LAYERS = """HloModule jit_step, is_scheduled=true
+
+%wrapped (p: f32[16]) -> f32[4] {
+  %p = f32[16]{0} parameter(0)
+  ROOT %reduce-scatter.1 = f32[4]{0} reduce-scatter(%p), dimensions={0}, to_apply=%sum
+}
+
+%body (p: (bf16[8,4], f32[16])) -> (bf16[8,4], f32[16]) {
+  %all-gather-start.1 = (bf16[2,4]{1,0}, bf16[8,4]{1,0}) all-gather-start(%a), dimensions={0}
+  %all-gather-done.1 = bf16[8,4]{1,0} all-gather-done(%all-gather-start.1)
+  %all-gather.2 = f8e4m3fn[8]{0} all-gather(%b), dimensions={0}
+  %async-start.1 = ((f32[16]{0}), f32[4]{0}) async-start(%c), calls=%wrapped
+  %async-done.1 = f32[4]{0} async-done(%async-start.1)
+  %async-start.2 = ((f32[16]{0}), f32[4]{0}) async-start(%d), calls=%wrapped
+}
+
+ENTRY %main {
+  %all-gather.9 = pred[8]{0} all-gather(%x), dimensions={0}
+  %all-reduce.1 = (f32[10]{0}, f32[]) all-reduce(%y, %z), to_apply=%sum
+  %all-reduce-done.1 = s32[2]{0} all-reduce-done(%all-reduce-start.1)
+}
+"""
+
+
+def test_bytes_of_collectives_are_counted_by_computation() -> None:
+    """64 bytes in bf16 and 8 of an 8-bit float in the loop, 8 in the entry; two wrapped ones of 16 bytes each."""
+    assert collective_bytes_in(LAYERS) == {"all-gather": 72, "all-reduce": 52, "reduce-scatter": 32}
+    assert collective_bytes_in("") == {}

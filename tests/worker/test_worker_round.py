@@ -124,6 +124,7 @@ def test_a_state_that_the_step_itself_moves_is_settled_before_anything_is_timed(
     made = worker.compile(Variant(id="c"), Variant(id="f", compiler_options={"xla_cpu_enable_fast_math": True}))
     assert all(isinstance(result, Compiled) for result in made.results), made
     assert made.results[0].collectives.get("all-reduce", 0) >= 1
+    assert made.results[0].collective_bytes["all-reduce"] >= 4
     compiles = (worker.folder / "compiles").read_text()
     reply = worker.round("c", "f", "c", steps=4)
     worker.round("f", reset=True)

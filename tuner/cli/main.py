@@ -31,6 +31,7 @@ _COMMANDS = {
     "exec": "Become COMMAND, under the best settings that are known.",
     "export": "Write the settings of a result for the program's starter.",
     "knobs": "List the knobs, which of them apply here, and why.",
+    "pgle": "Take a PGLE profile of WORKLOAD, judge it, and keep it.",
     "profile": "Show where a step's time goes, and why.",
     "report": "Write a run's report again, as HTML and Markdown.",
     "run": "Tune WORKLOAD and prove the gain.",

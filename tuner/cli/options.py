@@ -33,6 +33,8 @@ RUN_SETTINGS = (
     "launch",
     "seal-with",
     "seal-time",
+    "pgle",
+    "install-path",
     "require-gain",
     "override",
     "python",

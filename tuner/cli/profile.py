@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tuner.cli.options import chosen, json_option, setting_options
 from tuner.cli.output import look, print_json
 from tuner.cli.params import COUNT, DURATION
+from tuner.cli.result_settings import settings_of
 from tuner.cli.workload import WorkloadCommand, arguments_of
 from tuner.errors import UsageError
-
-if TYPE_CHECKING:
-    from tuner.protocol.messages import OptionValue
 
 __all__ = ["command"]
 
@@ -55,7 +52,7 @@ def command(
     if env_file is not None and run is not None:
         raise UsageError("--env-file and --run say two things", next="leave one of them out")
     store = settings["store"].value
-    env, knobs = _settings(env_file, run, store)
+    env, knobs = settings_of(env_file, run, store)
 
     from tuner.pipeline.profiling import ProfileOptions, profile_workload
     from tuner.pipeline.workload_file import typed_knob
@@ -88,26 +85,3 @@ def command(
         width, color = look()
         click.echo(render_profile(found, width=width, color=color), color=color, nl=False)
     return int(found.missing)
-
-
-def _settings(
-    env_file: Path | None, run: str | None, store: str
-) -> tuple[dict[str, str | None], dict[str, OptionValue]]:
-    """Variables to change, and parameters of build() that belong to them."""
-    if env_file is not None:
-        from tuner.handoff.dialects import parse_raw
-
-        try:
-            text = env_file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not text in UTF-8"
-            raise UsageError(f"can't be read: {why}", where=f"--env-file {env_file}") from error
-        return dict(parse_raw(text, where=str(env_file))), {}
-    if run is None:
-        return {}, {}
-    from tuner.handoff.target import resolve
-
-    found = resolve(run, store=store, cached=True)
-    if found.bundle is None:
-        raise UsageError(f"there are no settings to take: {found.why}", where=f"--run {run}")
-    return found.bundle.environment(), dict(found.bundle.best.workload_knobs)

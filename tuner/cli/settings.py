@@ -136,6 +136,19 @@ _ALL = (
         help="Production's own command: seals what it compiles too, and proves it: 'python train.py --steps 2'.",
     ),
     Setting(name="seal-time", type=DURATION, default="2m", metavar="TIME", help="After so long --seal-with is ended."),
+    Setting(
+        name="pgle",
+        type=click.Choice(["cache", "file", "auto"]),
+        default="cache",
+        help="Deliver a PGLE profile in the sealed cache, as a file, or have JAX take it.",
+    ),
+    Setting(
+        name="install-path",
+        type=TEXT,
+        metavar="DIR",
+        unset="the run's folder",
+        help="With --pgle file: where the profile will be in production.",
+    ),
     Setting(name="require-gain", type=SWITCH, default="no", help="Exit with 4 if nothing faster was proved."),
     Setting(
         name="override",
@@ -322,6 +335,7 @@ def _anchored(name: str, text: str, folder: Path) -> str:
         "space": os.sep in text or text.endswith(".toml"),
         "python": os.sep in text,
         "store": bool(text) and "://" not in text,
+        "install-path": bool(text),
     }
     return str(folder / os.path.expanduser(text)) if is_path.get(name, False) else text
 

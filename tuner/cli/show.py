@@ -17,17 +17,19 @@ _NOTHING_FOUND = 4
 @click.command("show")
 @click.argument("trial", type=click.IntRange(min=0), required=False)
 @click.option("--failed", is_flag=True, help="Every candidate that failed, by cause.")
+@click.option("--ran", is_flag=True, help="All, grouped by how they communicated.")
 @click.option("--run", "run_id", metavar="ID", help="The run to look into.  [the newest]")
 @setting_options("store")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, trial: int | None, failed: bool, run_id: str | None, as_json: bool) -> int:
+def command(ctx: click.Context, trial: int | None, failed: bool, ran: bool, run_id: str | None, as_json: bool) -> int:
     """Show one TRIAL of a run by its number, or all that failed."""
-    if (trial is None) == (not failed):
-        raise UsageError("give the number of a trial, or --failed", next="tune show 3, or tune show --failed")
+    if (trial is not None) + failed + ran != 1:
+        raise UsageError("give the number of a trial, --failed or --ran", next="tune show 3, or tune show --failed")
     where = chosen(ctx)["store"].value
 
     from tuner.report import trial as report
+    from tuner.report.ran import ran_document, render_ran
     from tuner.store.find import find_run, runs_at
     from tuner.store.log import read
 
@@ -37,7 +39,12 @@ def command(ctx: click.Context, trial: int | None, failed: bool, run_id: str | N
         return _NOTHING_FOUND
     events = read((runs[-1] if run_id is None else find_run(runs, run_id, where="--run")).events)
     width, color = look()
-    if as_json:
+    if ran:
+        if as_json:
+            print_json(ran_document(events))
+        else:
+            click.echo(render_ran(events, width=width, color=color), color=color, nl=False)
+    elif as_json:
         print_json(report.failed_document(events) if trial is None else report.trial_document(events, trial))
     elif trial is None:
         click.echo(report.render_failed(events, width=width, color=color), color=color, nl=False)

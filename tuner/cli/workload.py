@@ -81,6 +81,8 @@ def run_options(
         launch=settings["launch"].value or "",
         seal_with=settings["seal-with"].value or "",
         seal_s=settings["seal-time"].value,
+        pgle=settings["pgle"].value,
+        install_path=settings["install-path"].value or "",
         require_gain=settings["require-gain"].value,
         override=settings["override"].value,
         python=settings["python"].value,

@@ -23,12 +23,14 @@ def isolated() -> dict[str, str | None]:
     """For sessions that measure: no executable and no autotuned kernel comes from, or goes to, an inherited cache.
 
     The folder is unset as well as the cache switched off, so that a workload that switches it on again finds none.
-    With "expect PGLE" inherited, JAX would compile without command buffers even while the cache is off.
+    With "expect PGLE" inherited, JAX would compile without command buffers even while the cache is off; with auto-PGLE
+    it would trace and recompile the step while it is timed.
     """
     return {
         "JAX_ENABLE_COMPILATION_CACHE": "false",
         CACHE_DIR: None,
         "JAX_COMPILATION_CACHE_EXPECT_PGLE": None,
+        "JAX_ENABLE_PGLE": None,
         **_MOVABLE,
     }
 
@@ -37,13 +39,11 @@ def sealing(folder: Path) -> dict[str, str | None]:
     """For the session that fills `folder`: every module is written, however quickly it compiled, and none is evicted.
 
     By default JAX keeps only what took a second to compile. A size limit would need the filelock package, and
-    without it JAX writes nothing. "Expect PGLE" would store the step under the key of a compile without command
-    buffers.
+    without it JAX writes nothing. It goes over `isolated` and what is sealed.
     """
     return {
         "JAX_ENABLE_COMPILATION_CACHE": "true",
         CACHE_DIR: str(folder.absolute()),
-        "JAX_COMPILATION_CACHE_EXPECT_PGLE": None,
         "JAX_COMPILATION_CACHE_MAX_SIZE": "-1",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

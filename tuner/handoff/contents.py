@@ -88,6 +88,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     first_program: str = ""
     modules: tuple[CacheModule, ...] = ()
     control: Control | None = None
+    pgle: str = ""
     files: dict[str, FileDigest] = {}
 
 

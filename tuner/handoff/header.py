@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from tuner.handoff.contents import Best, Manifest
-from tuner.knobs import LAYOUT, PER_DEVICE
+from tuner.knobs import LAYOUT, PER_DEVICE, PROFILE_FLAG
 from tuner.measure.types import Estimate, Verdict
 from tuner.protocol.messages import OptionValue
 from tuner.protocol.xla_flags import Flag, file_of, parse
@@ -19,6 +19,16 @@ _WHY_DEFAULT = {
     Verdict.UNCLEAR: "the measurements could not tell the best setting that was found from the default",
 }
 
+_IN_CACHE = (
+    "PGLE: what was compiled with the profile is in the sealed cache, which JAX_COMPILATION_CACHE_DIR must name. A "
+    "step that isn't found there runs without profile and command buffers, slower than by default. Other functions, "
+    "called once, may warn that no PGLE version of them is cached: harmless"
+)
+_BY_ITSELF = (
+    "PGLE: jax traces the first calls of each jitted function and recompiles it then. No other profiler may run "
+    "meanwhile, and what is compiled ahead of time (lower().compile()) is not recompiled"
+)
+
 
 def header(manifest: Manifest, best: Best) -> tuple[str, ...]:
     """Comment lines, without comment signs, that are the same in every dialect."""
@@ -30,6 +40,7 @@ def header(manifest: Manifest, best: Best) -> tuple[str, ...]:
         *_named("Held for the whole run: ", manifest.held),
         *_inherited(manifest),
         *_layout(manifest),
+        *_pgle(manifest),
         *_named("Arguments for the workload's build(), which no variable carries: ", best.workload_knobs),
         *(f"Note: {notice}" for notice in manifest.notices),
     )
@@ -75,6 +86,21 @@ def _layout(manifest: Manifest) -> tuple[str, ...]:
     if PER_DEVICE not in (manifest.settings.get(LAYOUT), manifest.held.get(LAYOUT)):
         return ()
     return ("Start one process per device, with jax.distributed: no variable carries the layout",)
+
+
+def _pgle(manifest: Manifest) -> tuple[str, ...]:
+    """What a program has to see to, so that the profile acts on it."""
+    match manifest.pgle:
+        case "cache":
+            return (_IN_CACHE,)
+        case "file":
+            flags = {flag.name: flag.value for flag in _flags(manifest.env.get("XLA_FLAGS", ""))}
+            return (
+                f"PGLE: the profile must lie at {flags.get(PROFILE_FLAG)}; profile.pb in the bundle is a copy of it",
+            )
+        case "auto":
+            return (_BY_ITSELF,)
+    return ()
 
 
 def _flags(text: str) -> tuple[Flag, ...]:

@@ -14,12 +14,14 @@ from tuner.handoff.bundle import Bundle
 from tuner.handoff.cache import isolated, loading
 from tuner.handoff.contents import Control, Manifest
 from tuner.handoff.doctor.finding import Finding, fail, ok, warn
+from tuner.knobs import PROFILE_FLAG, XLA_FLAGS
 from tuner.machine.devices import open_devices
 from tuner.machine.environment import environment_of, mismatches
 from tuner.machine.host import read_host
 from tuner.measure import Estimate, confirm, judge, pair_of, second_chance
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Arm, CacheModule, Loaded, NumericsReply, Variant
+from tuner.protocol.xla_flags import parse
 from tuner.session import Deadlines, Launch, LocalSession, Session, SessionFactory
 
 __all__ = ["FIELDS", "verify", "why_missed"]
@@ -71,6 +73,8 @@ def verify(
             if here is None:
                 return
             yield check.program(default, here)
+            if placed := check.profile():
+                yield placed
             yield check.cache(tuned)
             if isinstance(compiled := default.compile([Variant(id=_CONTROL)]).results[0], Failure):
                 yield fail(
@@ -181,6 +185,24 @@ class _Check:
             return warn("program", "lowers to another text, as it may under another jax", "if the rest holds, nothing")
         return fail("program", "the step lowers to another program than was tuned", f"tune {self.workload}")
 
+    def profile(self) -> Finding | None:
+        """Whether the PGLE profile lies where the flags say; None if it isn't delivered as a file."""
+        if self.manifest.pgle != "file":
+            return None
+        flags = {flag.name: flag.value for flag in parse(self.manifest.env.get(XLA_FLAGS, ""))}
+        place = Path(flags.get(PROFILE_FLAG) or "")
+        again = f"copy {self.bundle.profile} there"
+        try:
+            same = self.bundle.profile is not None and place.read_bytes() == self.bundle.profile.read_bytes()
+        except OSError as error:
+            what = (
+                f"{place} can't be read ({error.strerror}): the compiler goes on without, and only a log line says so"
+            )
+            return fail("profile", what, again)
+        if not same:
+            return fail("profile", f"{place} is another profile than the bundle's", again)
+        return ok("profile", f"lies at {place}")
+
     def cache(self, tuned: Session) -> Finding:
         """Compile the step under the bundle; everything must come from its cache."""
         reply = tuned.compile([Variant(id=_CONTROL)])
@@ -226,6 +248,8 @@ class _Check:
     def gain(self, default: Session, tuned: Session, loaded: Loaded) -> float:
         """One pair's gain, from blocks in turns. Raises SessionEnded."""
         rows: dict[str, list[float]] = {"default": [], "tuned": []}
+        if self.manifest.pgle == "auto":  # a step that isn't in the cache is traced and recompiled first
+            tuned.round([Arm(id=_CONTROL, steps=int(self.manifest.env["JAX_PGLE_PROFILING_RUNS"]) + 2)])
         arm = self.control.form.arm(_CONTROL)
         for turn in range(_TURNS + _WARM_UP):
             order = [("default", default), ("tuned", tuned)]

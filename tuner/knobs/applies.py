@@ -6,14 +6,12 @@ import re
 
 import msgspec
 
-from tuner.knobs.knob import Knob, When
+from tuner.knobs.knob import When
 
-__all__ = ["Facts", "applies", "inapplicable", "range_complaint", "version_in"]
+__all__ = ["Facts", "applies", "range_complaint", "version_in"]
 
 _CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)")
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|c|rc|alpha|beta|pre|preview|dev)[-_.]?\d*)?")
-
-_NOT_CARRIED = {"pgle": "a profile is taken and raced as a stage of its own, not as a knob"}
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +50,6 @@ def applies(when: When, facts: Facts) -> str | None:
     if when.jax is not None and not version_in(facts.jax, when.jax):
         return f"needs jax {when.jax}, this is {facts.jax}"
     return None
-
-
-def inapplicable(knob: Knob, facts: Facts) -> str | None:
-    """Why `knob` can't be tuned for `facts`: its carrier, or its `when`; None if it can."""
-    return _NOT_CARRIED.get(knob.carrier) or applies(knob.when, facts)
 
 
 def version_in(version: str, wanted: str) -> bool:

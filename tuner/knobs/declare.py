@@ -15,6 +15,8 @@ import msgspec
 from tuner.errors import SpaceError
 from tuner.knobs.applies import range_complaint
 from tuner.knobs.knob import TIERS, UNSET, Forbid, Knob, Preset, When
+from tuner.knobs.pgle import PGLE, recipe
+from tuner.knobs.scale import KINDS, share
 from tuner.knobs.values import complaint, text_of
 
 __all__ = ["FORMAT", "Declared", "Faults", "SpaceFile", "companions", "did_you_mean", "read"]
@@ -30,7 +32,7 @@ _NAMES: Mapping[str, tuple[str, str]] = {  # carrier → (pattern, what it means
     "env": (r"[A-Za-z_][A-Za-z0-9_]*", "an environment variable is letters, digits and underscores"),
     "jax_config": (r"jax_[a-z0-9_]+", 'a jax setting is written as in jax.config, e.g. "jax_default_matmul_precision"'),
     "effort": (r"optimization_level|memory_fitting_level", "write optimization_level or memory_fitting_level"),
-    "pgle": (r"\w+", "one word"),
+    "pgle": (PGLE, f"there is one profile-guided estimator, and its knob is called {PGLE}"),
     "layout": (r"\w+", "one word"),
     "workload": (r"[A-Za-z_]\w*", "a workload knob is an argument of build()"),
 }
@@ -273,6 +275,13 @@ def _knob_faults(knob: Knob) -> Iterator[tuple[str, str]]:
         yield "aliases", "names the same flag twice"
     if knob.carrier in ("env", "workload", "layout") and knob.lane != "environment":
         yield "lane", f'carrier {knob.carrier} needs a new process; write lane = "environment"'
+    if knob.carrier == "pgle" and (knob.lane, knob.acts_on) != ("option", "hlo"):
+        yield "lane", 'a profile is handed to a compile and shows in its schedule; write "option", and acts_on = "hlo"'
+    if knob.scale and knob.type != "int":
+        yield "scale", 'shares of bytes are whole numbers; write type = "int"'
+    for kind in knob.scale:
+        if kind not in KINDS:
+            yield "scale", f'"{kind}" is no kind of collective{did_you_mean(kind, KINDS)}'
     if knob.tier not in TIERS:
         yield "tier", f"must be {TIERS[0]} (tried first) to {TIERS[-1]} (tried last)"
     if knob.name in knob.requires:
@@ -282,6 +291,11 @@ def _knob_faults(knob: Knob) -> Iterator[tuple[str, str]]:
     for value in knob.values:
         if knob.carrier == "effort" and value not in (*_EFFORTS, UNSET):
             yield "values", f'"{value}" is no effort level; levels are {", ".join(_EFFORTS)}'
+        elif knob.carrier == "pgle" and value != UNSET and recipe(value) is None:
+            yield "values", f'"{value}" is no runs x percentile, such as "3x90"'
+        elif knob.scale and value != UNSET:
+            if share(value) is None:
+                yield "values", f'"{value}" is no share of the program\'s bytes, such as "1/8" or "1"'
         elif wrong := complaint(knob.type, value):
             yield "values", f'"{value}" {wrong}'
     if len(set(knob.values)) != len(knob.values):

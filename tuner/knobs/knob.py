@@ -43,6 +43,8 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `acts_on`: "hlo" and "codegen" show in the fingerprint; "library", "autotune" and "runtime" may not.
     `requires`: other settings without which this one has no meaning (name → value).
     `tier`: when it is tried, from 1 (first: what mattered most often) to 3 (last: what rarely does, or takes long).
+    `scale`: kinds of collectives; the values are then shares, such as "1/8", of the bytes that the program's own
+    collectives of these kinds have, see `tuner.knobs.scale`.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     aliases: tuple[str, ...] = ()
     when: When = When()
     requires: dict[str, str] = {}
+    scale: tuple[str, ...] = ()
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

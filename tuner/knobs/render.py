@@ -11,7 +11,7 @@ import msgspec
 from tuner.errors import FlagsError, UsageError
 from tuner.knobs.config import Config
 from tuner.knobs.inherited import check
-from tuner.knobs.knob import Knob
+from tuner.knobs.pgle import Delivery, delivered
 from tuner.knobs.space import SearchSpace
 from tuner.knobs.values import typed
 from tuner.protocol.messages import OptionValue, Variant
@@ -33,10 +33,11 @@ def split(config: Config, space: SearchSpace) -> tuple[Config, Config]:
     return Config.of(lanes["environment"]), Config.of(lanes["option"])
 
 
-def variant(handle: str, option: Config, space: SearchSpace) -> Variant:
-    """What a session compiles for the option-lane settings `option`, under the id `handle`.
+def variant(handle: str, option: Config, space: SearchSpace, *, profile: str | None = None) -> Variant:
+    """What a session compiles for the option-lane settings `option`, under the id `handle`. `profile`: base64 of the
+    PGLE profile that was taken under them, where they ask for one.
 
-    Raises UsageError for a setting that needs a new process.
+    Raises UsageError for a setting that needs a new process, and where a profile is missing.
     """
     options: dict[str, OptionValue] = {}
     jax_config: dict[str, OptionValue] = {}
@@ -51,18 +52,20 @@ def variant(handle: str, option: Config, space: SearchSpace) -> Variant:
                 options[name] = EFFORT_LEVELS[text]
             case "jax_config":
                 jax_config[name] = typed(knob.type, text)
-            case _:
-                raise _not_carried(knob)
-    return Variant(id=handle, compiler_options=options, jax_config=jax_config)
+            case "pgle" if profile is None:
+                raise UsageError(f"{name} needs a profile to be compiled with", where=handle)
+    return Variant(id=handle, compiler_options=options, jax_config=jax_config, profile=profile)
 
 
-def environment(config: Config, space: SearchSpace, inherited: Mapping[str, str]) -> dict[str, str | None]:
+def environment(
+    config: Config, space: SearchSpace, inherited: Mapping[str, str], *, delivery: Delivery | None = None
+) -> dict[str, str | None]:
     """The whole of `config`, both lanes, as changes to the `inherited` environment; None removes a variable.
 
     XLA_FLAGS is the inherited text with our flags merged into it; flags that `config` leaves alone keep their exact
     text, and one that is inherited under an old name gives way to its new one. Workload knobs go to build(), the layout
-    to whoever starts the processes: they are not here. Equal arguments give equal bytes. Raises FlagsError if flags
-    must be merged into a text that XLA would misread, UsageError for a carrier that no variable can carry.
+    to whoever starts the processes: they are not here. `delivery`: how a PGLE profile reaches the program. Equal
+    arguments give equal bytes. Raises FlagsError if flags must be merged into a text that XLA would misread.
     """
     changes: dict[str, str | None] = {}
     flags: dict[str, str | None] = {}
@@ -78,10 +81,12 @@ def environment(config: Config, space: SearchSpace, inherited: Mapping[str, str]
                 changes[name.upper()] = text
             case "effort":
                 changes[f"JAX_{name.upper()}"] = text
+            case "pgle":
+                variables, more = delivered(text, delivery or Delivery())
+                changes.update(variables)
+                flags.update(more)
             case "workload" | "layout":
                 pass
-            case _:
-                raise _not_carried(knob)
     if flags:
         changes[XLA_FLAGS] = _merged(inherited.get(XLA_FLAGS, ""), flags)
     return dict(sorted(changes.items()))
@@ -105,7 +110,3 @@ def _merged(base: str, flags: Mapping[str, str | None]) -> str:
         return merge(base, flags)
     except OSError as error:  # it names a file, and the file went since it was checked
         raise FlagsError(f"{base!r} can't be read: {error.strerror}", where=XLA_FLAGS) from None
-
-
-def _not_carried(knob: Knob) -> UsageError:
-    return UsageError(f"nothing carries {knob.name}: it is a {knob.carrier} knob", next="take it out of the space")

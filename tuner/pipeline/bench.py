@@ -6,18 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tuner.errors import SessionEnded
-from tuner.knobs import DEFAULT, Config, fingerprint, split, variant
+from tuner.knobs import DEFAULT, PGLE, Config, fingerprint, recipe_of, split, variant
 from tuner.machine import disturbed, read_nccl, readings, requested_and_ran
 from tuner.measure import BlockForm, Estimate, difference, estimate, log_ratios, schedule, stragglers
 from tuner.pipeline.context import Run
 from tuner.pipeline.demands import over_memory, without_work
 from tuner.pipeline.gate import gated
+from tuner.pipeline.guiding import compile_guided
 from tuner.pipeline.launches import launch
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Block, Compiled, Loaded, NumericsReply, OptionValue, Variant
 from tuner.session import Role, Session
 from tuner.store.events import (
     CandidateCompiled,
+    NcclRead,
     OffsetMeasured,
     RoundTimed,
     SessionClosed,
@@ -39,6 +41,7 @@ _LOG_CHARS = 1 << 22
 
 class Bench:
     """One living session. `config` is its environment-lane setting *e*; candidates are handled by their config's key.
+    `traced`: a profiler was attached to it, which may slow all that it runs from then on, its control included.
 
     Every method may raise SessionEnded: the session is gone then, and so is the bench.
     """
@@ -52,6 +55,7 @@ class Bench:
         self.session: Session = run.factory(self.launch)
         self.offset: Estimate | None = None
         self.last_control_s = math.nan
+        self.traced = False
         self._compiled: dict[Config, Compiled] = {}
         self._closed = False
 
@@ -97,7 +101,14 @@ class Bench:
         self._closed = True
         ended = self.session.ended
         self.session.close()
-        for text in requested_and_ran({**self.run.inherited, **self.config.as_dict()}, read_nccl(self._log())):
+        said = read_nccl(self._log())
+        asked = requested_and_ran({**self.run.inherited, **self.config.as_dict()}, said)
+        if said.ran or said.channels is not None:
+            ran = {f"{operation} {size}": " ".join(how) for (operation, size), how in said.ran.items()}
+            self.run.emit(
+                NcclRead(session=self.name, config=self.config, channels=said.channels, ran=ran, asked=tuple(asked))
+            )
+        for text in asked:
             self.run.notice(f"{self.config}: {text}")
         self.run.emit(SessionClosed(session=self.name, failure=ended))
 
@@ -116,10 +127,11 @@ class Bench:
     def compile(self, configs: Sequence[Config]) -> dict[Config, Compiled | Failure]:
         """Compile `configs` (whose environment part is this session's). What is compiled already costs nothing.
 
-        What needs more memory than the user allows is a failure.
+        What needs more memory than the user allows is a failure, and so is a PGLE profile that isn't used.
         """
         results: dict[Config, Compiled | Failure] = {c: self._compiled[c] for c in configs if c in self._compiled}
-        wanted = [c for c in configs if c not in results]
+        fresh = [c for c in configs if c not in results]
+        wanted = [c for c in fresh if recipe_of(c) is None]
         if wanted:
             variants = [variant(c.key, split(c, self.run.space)[1], self.run.space) for c in wanted]
             began = self.run.budget.now()
@@ -129,7 +141,26 @@ class Bench:
             for config in wanted:
                 if isinstance(result := results[config], Compiled):
                     self._keep(config, result, share_s)
+        for config in fresh:
+            if config not in results:
+                results[config] = self._compile_guided(config)
         return {c: (isinstance(r, Compiled) and over_memory(self.run, c, r)) or r for c, r in results.items()}
+
+    def _compile_guided(self, config: Config) -> Compiled | Failure:
+        """With a profile, beside what the other settings compile to by themselves."""
+        began = self.run.budget.now()
+        plain = config.drop(PGLE)
+        known = plain in self._compiled
+        without = self.compile([plain])[plain]
+        if isinstance(without, Failure):
+            return without
+        self.traced = True
+        made = compile_guided(self.run, self.session, config, without)
+        if not known:
+            self.release([plain])
+        if isinstance(made, Compiled):
+            self._keep(config, made, self.run.budget.now() - began)
+        return made
 
     def compile_plain(self, options: Mapping[str, Mapping[str, OptionValue]]) -> dict[str, Compiled | Failure]:
         """Compile with raw compiler options, by handle: a twin of the control, benign changes for the null set."""
@@ -265,13 +296,21 @@ class Benches:
             return self.home()
         if self._other is not None and self._other.config == config and self._other.session.ended is None:
             return self._other
-        home = self.home()
+        home = self._untraced_home()
         self._drop_other()
         bench = Bench(self.run, config, home=home)
         self._other = bench
         bench.open()
         bench.offset = self._measure_offset(home, bench)
         return bench
+
+    def _untraced_home(self) -> Bench:
+        """The home session for comparing its control with another session's: a new one where a profiler was attached.
+        Within a session that doesn't matter, for its own control runs in every round."""
+        if self._home is not None and self._home.traced:
+            self._home.close()
+            self._home = None
+        return self.home()
 
     def close(self) -> None:
         """End every session."""

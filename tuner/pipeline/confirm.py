@@ -5,7 +5,7 @@ Only these samples decide the verdict.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from tuner.errors import SessionEnded, TunerError
@@ -28,6 +28,7 @@ from tuner.pipeline.alternate import Watched, alternate, end_all, start_all
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.costs import pair_cost, process_cost, seal_seconds
+from tuner.pipeline.delivering import fills_cache, prepare, read_back, settle
 from tuner.pipeline.demands import over_memory
 from tuner.pipeline.gate import gated
 from tuner.pipeline.judgement import gains_of, judged, levels_of
@@ -115,7 +116,10 @@ class _Confirmation:
             if isinstance(event, PairTimed) and event.config in self.timed:
                 self._take(event)
         self.together = run.room_for(1 + len(self.configs))
-        self.cost = self.planned_cost = pair_cost(run, 1 + len(self.configs), process_cost(self.baseline))
+        filling = sum(fills_cache(run, c) for c in self.configs)
+        self.cost = self.planned_cost = pair_cost(
+            run, 1 + len(self.configs), process_cost(self.baseline), filling=filling
+        )
         self.spent_s: list[float] = []  # by the pairs of this invocation, less what their turns should have taken
         planned = [e for e in run.events if isinstance(e, PairsPlanned)]
         self.looks = planned[0].looks if planned else ()
@@ -236,11 +240,15 @@ class _Confirmation:
 
         They live together and alternate where the device has room, else each is timed alone.
         """
-        arms = [DEFAULT, *self.alive]
+        ready = self._ready(index)
+        self.alive = [c for c in self.alive if c not in self.failures]
+        if not self.alive:
+            return False
+        arms = [*ready]
         self.run.rng.shuffle(arms)
         prints: dict[Config, str] = {}
         parts = [
-            self._group({c: self._fresh(c, index) for c in group}, prints, gate=index == 0)
+            self._group({c: self._fresh(c, index, ready[c]) for c in group}, prints, gate=index == 0)
             for group in ([arms] if self.together else [[c] for c in arms])
         ]
         self.alive = [c for c in self.alive if c not in self.failures]
@@ -292,9 +300,22 @@ class _Confirmation:
         finally:
             end_all(self.run, sessions)
 
-    def _fresh(self, config: Config, index: int) -> Session:
+    def _ready(self, index: int) -> dict[Config, Mapping[str, str | None]]:
+        """Default and finalists with the variables that lead each process to a profile, or to what was made with it:
+        another compile in each pair. A finalist without is out."""
+        ready: dict[Config, Mapping[str, str | None]] = {DEFAULT: {}}
+        for config in self.alive:
+            cache = self.run.folder.scratch / f"guided-{index}-{config.key[:8]}"
+            env = prepare(self.run, config, cache)
+            if isinstance(env, Failure):
+                self._charge(config, env)
+            else:
+                ready[config] = env
+        return ready
+
+    def _fresh(self, config: Config, index: int, env: Mapping[str, str | None]) -> Session:
         name = f"confirm-{index}-{'default' if config == DEFAULT else config.key[:8]}"
-        return self.run.factory(launch(self.run, name, role="confirm", config=config))
+        return self.run.factory(launch(self.run, name, role="confirm", config=config, env=env))
 
     def _compile(self, sessions: dict[Config, Session]) -> dict[Config, str]:
         """Compile one after another; check that each compiles to what was measured in the session."""
@@ -304,7 +325,11 @@ class _Confirmation:
                 continue
             began = self.run.budget.now()
             try:
-                result = session.compile([Variant(id=CONTROL)]).results[0]
+                reply = session.compile([Variant(id=CONTROL)])
+                result = reply.results[0]
+                if not isinstance(result, Failure):
+                    unguided = settle(self.run, config, session) or read_back(self.run, config, session, reply)
+                    result = unguided or result
             except SessionEnded as ended:
                 result = ended.failure
             if isinstance(result, Failure):

@@ -53,15 +53,19 @@ def process_cost(baseline: BaselineRecord) -> ProcessCost:
     return ProcessCost(start_s=baseline.start_s, compile_s=baseline.compile_s, block_s=baseline.block_s)
 
 
-def pair_cost(run: Run, processes: int, cost: ProcessCost, *, compiling: int | None = None) -> PairCost:
+def pair_cost(
+    run: Run, processes: int, cost: ProcessCost, *, compiling: int | None = None, filling: int = 0
+) -> PairCost:
     """What a pair takes that consists of so many fresh processes: they start side by side as far as there are cores,
-    compile one after another (all of them, or so many), and take turns."""
+    compile one after another (all of them, or so many), and take turns. `filling`: processes that before it fill a
+    cache for one of them."""
     beside = max(1, int(run.host.usable_cores) // _CORES_A_START)
     starts_s = math.ceil(processes / beside) * cost.start_s
     return PairCost(
         setup_s=starts_s
         + (processes if compiling is None else compiling) * cost.compile_s
-        + processes * WARM_UP * cost.block_s,
+        + processes * WARM_UP * cost.block_s
+        + filling * (cost.start_s + cost.compile_s),
         turn_s=processes * cost.block_s,
     )
 

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 
 from tuner.handoff.cache import isolated
-from tuner.knobs import Config, environment, pins, processes, workload_knobs
+from tuner.knobs import PGLE, Config, Delivery, environment, pins, processes, recipe_of, workload_knobs
 from tuner.machine import relevant
 from tuner.pipeline.context import Run
 from tuner.session import Launch, Role
 
-__all__ = ["emitted", "launch"]
+__all__ = ["OWN_PGLE", "emitted", "guide_path", "launch"]
 
 # Several processes live on one card while they are compared; each must take only what it needs.
 _SHARED_CARD = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+# The compiler says only as INFO that it was handed a profile.
+_TALKATIVE = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+OWN_PGLE = ("JAX_ENABLE_PGLE", "JAX_COMPILATION_CACHE_EXPECT_PGLE")
+"""Make jax recompile with a profile of its own, or look for what was: the knob's business."""
 
 
 def emitted(run: Run, config: Config) -> dict[str, str | None]:
     """The whole of `config` (and what the user holds) as changes to the inherited environment: the production form."""
-    return environment(run.held.join(config), run.space, run.inherited)
+    whole = run.held.join(config)
+    delivery = Delivery(form=run.options.pgle, path=str(guide_path(run, config)) if recipe_of(config) else "")
+    away = {name: None for name in OWN_PGLE if name in run.inherited}
+    return away | environment(whole, run.space, run.inherited, delivery=delivery)
+
+
+def guide_path(run: Run, config: Config) -> Path:
+    """Where the file with `config`'s PGLE profile is when it is delivered as one."""
+    folder = Path(run.options.install_path).absolute() if run.options.install_path else run.folder.guides
+    return folder / f"{config.key[:12]}.pb"
 
 
 def launch(
@@ -37,12 +51,14 @@ def launch(
     changes what results, last. `fills_cache`: as in `Launch`. The user's launcher starts the session if there is one;
     else the config's layout says over how many processes.
     """
+    launcher = tuple(shlex.split(run.options.launch))
     rendered = emitted(run, config)
     changes: dict[str, str | None] = {**isolated(), **rendered}
     for variable, value in _SHARED_CARD.items():
         if variable not in run.inherited and variable not in rendered:
             changes[variable] = value
-    launcher = tuple(shlex.split(run.options.launch))
+    if PGLE in run.space and run.options.platform != "cpu" and (len(run.devices) != 1 or launcher):
+        changes |= _TALKATIVE
     outside = {**relevant(run.inherited), **{name: run.inherited[name] for name in pins(run.inherited)}}
     return Launch(
         name=name,

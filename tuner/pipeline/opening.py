@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import tuner
 from tuner.errors import UsageError
-from tuner.knobs import XLA_FLAGS, Config, SearchSpace, check_flags, default_spaces, load_spaces, pins
+from tuner.knobs import DELIVERIES, XLA_FLAGS, Config, SearchSpace, check_flags, default_spaces, load_spaces, pins
 from tuner.machine import (
     Conditions,
     Device,
@@ -158,6 +160,27 @@ def _check(options: RunOptions) -> None:
             shlex.split(text)
         except ValueError as error:
             raise UsageError(f"{text!r} can't be split into words: {error}", where=where) from None
+    if options.pgle not in DELIVERIES:
+        raise UsageError(f"unknown delivery {options.pgle!r}; there are {', '.join(DELIVERIES)}", where="--pgle")
+    if options.install_path:
+        _check_install_path(options)
+
+
+def _check_install_path(options: RunOptions) -> None:
+    """The profile is confirmed at the place that production reads it from, so it has to be there now."""
+    if options.pgle != "file":
+        raise UsageError("only a profile that is delivered as a file has a place", where="--install-path")
+    folder = Path(options.install_path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{folder} can't be written: {error.strerror}",
+            where="--install-path",
+            next="the compiler's key has the profile's path in it: name a folder that is there now and in production",
+        ) from error
 
 
 def _check_groups(first: tuple[str, ...], space: SearchSpace) -> None:
@@ -191,6 +214,8 @@ def _meaning(options: RunOptions) -> dict[str, str]:
         "launch": options.launch,
         "max_memory": "" if options.max_memory is None else repr(options.max_memory),
         **({"first": " ".join(options.first)} if options.first else {}),
+        **({"pgle": options.pgle} if options.pgle != "cache" else {}),
+        **({"install_path": options.install_path} if options.install_path else {}),
     }
 
 

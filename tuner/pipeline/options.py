@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from tuner.knobs.pgle import Form
 from tuner.measure.objective import ObjectiveName
 
 __all__ = ["RunOptions"]
@@ -25,6 +26,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     `launch`: the command that starts a program's processes on several hosts, before the interpreter ("srun -N 2"); ""
     for none. `seal_with`: production's own command, which fills the sealed cache too and must find everything in it; ""
     for none; `seal_s`: seconds after which it is ended.
+    for none. `pgle`: how a PGLE profile reaches the program in production; `install_path`: the folder that its file
+    will be in then, "" for the run's own.
     """
 
     workload: Path
@@ -48,4 +51,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     launch: str = ""
     seal_with: str = ""
     seal_s: float = 120.0
+    pgle: Form = "cache"
+    install_path: str = ""
     command: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from tuner.measure import Estimate, Limits, estimate, judge, pair_of, second_cha
 from tuner.pipeline.alternate import end_all, start_all
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
+from tuner.pipeline.delivering import prepare, settle
 from tuner.pipeline.gate import is_strict
 from tuner.pipeline.launches import launch
 from tuner.pipeline.nulls import benign_variants, limits_of
@@ -110,7 +111,11 @@ class _Others:
 
     def _group(self, configs: list[Config], names: tuple[str, ...]) -> None:
         """The numbers of all functions, then the speed of those that run: numbers matter more, should time be short."""
-        sessions = {c: self._fresh(c) for c in configs}
+        cache = self.run.folder.scratch / "guided-others"
+        ready = {c: prepare(self.run, c, cache) for c in configs}
+        sessions = {c: self._fresh(c, env) for c, env in ready.items() if not isinstance(env, Failure)}
+        if not sessions:
+            return
         dead: set[Config] = set()
         try:
             start_all(self.run, sessions, charge=lambda config, _failure: dead.add(config))
@@ -124,9 +129,9 @@ class _Others:
         finally:
             end_all(self.run, sessions)
 
-    def _fresh(self, config: Config) -> Session:
+    def _fresh(self, config: Config, env: Mapping[str, str | None]) -> Session:
         name = f"others-{'default' if config == DEFAULT else config.key[:8]}"
-        return self.run.factory(launch(self.run, name, role="confirm", config=config))
+        return self.run.factory(launch(self.run, name, role="confirm", config=config, env=env))
 
     def _numbers(self, name: str, sessions: Mapping[Config, Session], reference: Path) -> None:
         """One function's results and memory in the processes that are alive."""
@@ -199,6 +204,8 @@ class _Others:
             made = session.compile([Variant(id=CONTROL)], function=name).results[0]
             if isinstance(made, Failure):
                 return OtherFunction(name=name, failure=made, default_peak_bytes=peak)
+            if failed := settle(self.run, self.config, session, function=name):
+                return OtherFunction(name=name, failure=failed, default_peak_bytes=peak, peak_bytes=made.peak_bytes)
             reply = session.numerics(CONTROL, steps=1, reference=reference, function=name)
             if isinstance(reply, Failure):
                 return OtherFunction(name=name, failure=reply, default_peak_bytes=peak, peak_bytes=made.peak_bytes)

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tuner.errors import FlagsError, SessionEnded, TunerError, UsageError, WorkloadError
-from tuner.knobs import UNSET, Knob, KnobStatus, from_workload, inapplicable, pins, typed
+from tuner.knobs import PROFILE_FLAG, UNSET, Knob, KnobStatus, applies, from_workload, pins, scaled, typed
 from tuner.machine import environment_of
 from tuner.pipeline.bench import Bench, Benches
 from tuner.pipeline.context import Run
-from tuner.pipeline.launches import launch
+from tuner.pipeline.launches import OWN_PGLE, launch
 from tuner.protocol import xla_flags
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Loaded, OptionValue
@@ -33,9 +33,13 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
     _refuse_overwritten_flags(run, loaded)
     for text in loaded.notices:
         run.notice(text)
+    for name in OWN_PGLE:
+        if run.inherited.get(name):
+            run.notice(f"{name} is inherited, and off in every session: it recompiles steps, and pgle is a knob here")
     offered = offered_knobs(run)
     left: list[KnobStatus] = []
-    knobs = [k for k in offered if _stays(run, k, left)]
+    staying = [k for k in offered if _stays(run, k, left)]
+    knobs = [k for knob in staying if (k := _sized(knob, bench.control.collective_bytes, left)) is not None]
     run.status("probe", f"asking the compiler about {len(knobs)} knobs")
     types = _types(bench, knobs)
     unknown_as_flag = _unknown_as_flag(run, [k for k in knobs if k.carrier == "xla_flag"])
@@ -107,10 +111,12 @@ def _refuse_overwritten_flags(run: Run, loaded: Loaded) -> None:
 
 def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
     """False if the knob is held, pinned or doesn't apply; the reason is appended to `left`."""
-    reason = inapplicable(knob, run.facts)
+    reason = applies(knob.when, run.facts)
     status = "inapplicable"
     if reason is None and knob.carrier == "layout":
         reason = _layout_fixed(run)
+    if reason is None and knob.carrier == "pgle":
+        reason = _pgle_fixed(run)
     if reason is None and knob.risk == "hang" and knob.name not in run.options.override:
         status, reason = "risky", f"it can hang the machine's GPUs; --override {knob.name} lets it be tuned"
     if reason is None and knob.name in run.held.names:
@@ -125,12 +131,32 @@ def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
     return reason is None
 
 
+def _sized(knob: Knob, program: Mapping[str, int], left: list[KnobStatus]) -> Knob | None:
+    """The knob with the program's own numbers of bytes in place of shares of them."""
+    sized = scaled(knob, program)
+    if sized is None:
+        reason = f"its values are shares of the program's {' or '.join(knob.scale)}, whose size is not known here"
+        left.append(KnobStatus(name=knob.name, status="inapplicable", reason=reason))
+    return sized
+
+
 def _layout_fixed(run: Run) -> str | None:
     """Why the process layout can't be tuned here; None if it can."""
     if run.options.launch:
         return "--launch says how many processes there are"
     if run.loaded.source == "script":
         return "several processes need a workload with build(): a script's step is found by its times"
+    return None
+
+
+def _pgle_fixed(run: Run) -> str | None:
+    """Why profiles can't be tuned here; None if they can."""
+    if len(run.loaded.weights) > 1:
+        return "a profile holds one program's times, and this workload has several steps"
+    if run.options.launch and run.options.pgle == "cache":
+        return "a warmed cache has rank 0's executable alone: --pgle file or auto delivers a profile to all ranks"
+    if PROFILE_FLAG in run.inherited.get("XLA_FLAGS", ""):
+        return "the inherited XLA_FLAGS hand a profile to every compile already, the default's included"
     return None
 
 

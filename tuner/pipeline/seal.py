@@ -12,11 +12,12 @@ import msgspec
 import tuner
 from tuner.errors import SessionEnded
 from tuner.handoff import Bundle, Control, Manifest, Options, gathered, next_number, production, sealing, write_bundle
-from tuner.knobs import DEFAULT, Config, split, variant, workload_knobs
+from tuner.knobs import DEFAULT, Config, recipe_of, split, variant, workload_knobs
 from tuner.machine import relevant
 from tuner.measure import Verdict
 from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
+from tuner.pipeline.delivering import delivered_profile, fills_cache, sealed_variant, settle
 from tuner.pipeline.gate import limits_for
 from tuner.pipeline.launches import emitted, launch
 from tuner.pipeline.own_command import fill_by_command, prove_by_command
@@ -29,6 +30,8 @@ from tuner.store.events import SessionClosed, SessionStarted
 from tuner.store.records import BaselineRecord, ConfirmRecord, ProbeRecord, SealRecord
 
 __all__ = ["run_seal"]
+
+_PLAIN = Variant(id=CONTROL)
 
 
 class _FirstStep(msgspec.Struct, frozen=True):
@@ -57,12 +60,17 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         shutil.rmtree(folder, ignore_errors=True)
     notices: list[str] = []
     run.status("seal", "filling the compilation cache in a fresh process")
-    cold = _filled(run, chosen, caches[0], notices)
+    guide = sealed_variant(run, chosen)
+    cold = _filled(run, chosen, caches[0], notices, guide)
     cache, sealed, draws_ms = caches[0], Sealed(), tuple[float, ...]()
     filled = cold is not None and cache.is_dir() and any(cache.iterdir())
+    if not filled and fills_cache(run, chosen):
+        notices.append(f"{chosen} can't be delivered without its cache (see --pgle): the bundle holds the default")
+        confirmed = msgspec.structs.replace(confirmed, chosen=DEFAULT, verdict=Verdict.UNCLEAR, estimate=None)
+        chosen = DEFAULT
     if filled and confirmed.verdict is Verdict.FASTER:
         if draws_differ(run, confirmed):
-            others = [c for c in caches[1:] if _filled(run, chosen, c, []) is not None]
+            others = [c for c in caches[1:] if _filled(run, chosen, c, [], guide) is not None]
             index, draws_ms = best_draw(run, chosen, [cache, *others])
             cache = [cache, *others][index]
         sealed = compare(run, chosen, cache)
@@ -73,6 +81,7 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         _manifest(run, confirmed, sealed, tuple(notices), cold.modules if cold else ()),
         options=_options(run, chosen),
         workload_knobs={**run.workload_knobs, **workload_knobs(run.held.join(chosen), run.space)},
+        profile=delivered_profile(run, chosen),
         cache=cache if filled else None,
     )
     warm = None
@@ -115,9 +124,9 @@ def _named(module: CacheModule) -> str:
     return f"{module.module} of rank {module.rank}" if module.rank else module.module
 
 
-def _filled(run: Run, config: Config, cache: Path, notices: list[str]) -> _FirstStep | None:
+def _filled(run: Run, config: Config, cache: Path, notices: list[str], variant: Variant | Failure) -> _FirstStep | None:
     """As `_first_step`, in a process, or gang of them, that fills `cache`."""
-    found = _first_step(run, config, "seal", sealing(cache), notices, fills_cache=True)
+    found = _first_step(run, config, "seal", sealing(cache), notices, fills_cache=True, variant=variant)
     if cache.is_dir():
         gathered(cache)
     return found
@@ -143,8 +152,13 @@ def _first_step(
     notices: list[str],
     *,
     fills_cache: bool = False,
+    variant: Variant | Failure = _PLAIN,
 ) -> _FirstStep | None:
-    """Start the emitted form under `env`, compile the step, run it once. None, with a notice, if that fails."""
+    """Start the emitted form under `env`, compile the step (as `variant`), run it once, and on until it has recompiled
+    itself where it does. None, with a notice, if that fails."""
+    if isinstance(variant, Failure):
+        notices.append(f"the compilation cache is not sealed: {variant.message}")
+        return None
     session = run.factory(launch(run, name, role="seal", config=config, env=env, fills_cache=fills_cache))
     try:
         began = run.budget.now()
@@ -160,11 +174,13 @@ def _first_step(
             )
         )
         began = run.budget.now()
-        reply = session.compile([Variant(id=CONTROL)])
+        reply = session.compile([variant])
         results: tuple[object, ...] = reply.results
         if not isinstance(results[0], Failure):
             results = session.round([Arm(id=CONTROL, steps=1)])
         took_s = run.budget.now() - began
+        if failed := settle(run, config, session):
+            results = (failed,)
     except SessionEnded as ended:
         results = (ended.failure,)
     finally:
@@ -202,6 +218,7 @@ def _manifest(
         control_ms=confirmed.control_ms,
         best_ms=confirmed.best_ms,
         objective=confirmed.objective,
+        pgle=run.options.pgle if recipe_of(confirmed.chosen) else "",
         sealed=sealed.estimate,
         sealed_note=sealed.note,
         notices=notices,
@@ -221,9 +238,9 @@ def _manifest(
 
 
 def _options(run: Run, config: Config) -> Options | None:
-    """The config as compile options of one function; None if some of it needs the whole process."""
+    """The config as compile options of one function; None if some of it needs the whole process, or a profile."""
     environment, option = split(run.held.join(config), run.space)
-    if environment.settings:
+    if environment.settings or recipe_of(config):
         return None
     form = variant(CONTROL, option, run.space)
     return Options(compiler_options=form.compiler_options, jax_config=form.jax_config)

@@ -249,6 +249,9 @@ class Compiled:
     `first_program`: the program of the very first call, where that is another one than all later calls run (the step's
     outputs are placed otherwise than its first arguments); else "". `sketch`: of the first program that a session
     compiles, the control; None for all later ones.
+
+    `collective_bytes`: by kind, what its collectives in one computation (a loop's body, the entry) give on one device,
+    together, in the computation where that is most: as much as can be combined into one.
     """
 
     id: str
@@ -264,6 +267,7 @@ class Compiled:
     ranks_differ: tuple[int, ...] = ()
     first_program: str = ""
     sketch: Sketch | None = None
+    collective_bytes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,10 +422,14 @@ class Pgle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PgleReply:
-    """`profile`: base64, empty if the trace held nothing to aggregate; `instructions`: entries in it."""
+    """`profile`: base64, empty if the trace held nothing to aggregate; `instructions`: entries in it. `traces`: what
+    each run alone gave, base64, "" where it gave nothing. `hlo`: base64 of the profiled module's optimised text, packed
+    by zlib: the instructions that the entries are of."""
 
     profile: str
     instructions: int
+    traces: tuple[str, ...] = ()
+    hlo: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,12 @@ from tuner.measure.objective import Objective
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Compiled, LeafStats
 from tuner.report.document import interval_json, plain, speedup_json
+from tuner.report.guide import facts_text
 from tuner.report.layout import Page
 from tuner.report.noise import levels
 from tuner.report.view import FailedCandidate, RunView
 from tuner.report.wording import bytes_text, clean, count, duration, ended, flags, percent, ratio, settings
-from tuner.store.events import AnyEvent, CandidateCompiled, NumericsCompared, TrialFinished
+from tuner.store.events import AnyEvent, CandidateCompiled, NumericsCompared, ProfileJudged, TrialFinished
 from tuner.store.records import Tolerance
 
 __all__ = ["TrialView", "WorstLeaf", "failed_document", "render_failed", "render_trial", "trial_document", "trial_view"]
@@ -45,6 +46,7 @@ class TrialView(msgspec.Struct, frozen=True, kw_only=True):
     worst: WorstLeaf | None
     noise: dict[str, float | None] = {}
     default: CandidateCompiled | None = None
+    guide: ProfileJudged | None = None
 
 
 def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
@@ -55,7 +57,7 @@ def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
         known = [trial.number for trial in view.trials]
         there = f"its trials are {min(known)} to {max(known)}" if known else "it has no trials yet"
         raise UsageError(f"this run has no trial {number}: {there}", where=view.run)
-    compiled = numerics = default = None
+    compiled = numerics = default = guide = None
     for event in events:
         if default is None and isinstance(event, CandidateCompiled) and event.config == DEFAULT:
             default = event
@@ -64,6 +66,8 @@ def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
                 compiled = event
             case NumericsCompared(session=trial.session, config=trial.config, purpose="gate"):
                 numerics = event
+            case ProfileJudged(session=trial.session, config=trial.config):
+                guide = event
     worst = None
     if numerics is not None:
         limits = view.baseline.limits(strict=numerics.strict) if view.baseline else ()
@@ -77,6 +81,7 @@ def trial_view(events: Sequence[AnyEvent], number: int) -> TrialView:
         worst=worst,
         noise=levels(view),
         default=default,
+        guide=guide,
     )
 
 
@@ -151,6 +156,8 @@ def _facts(found: TrialView) -> list[tuple[str, str]]:
         if made.ranks_differ:
             ranks = ", ".join(map(str, made.ranks_differ))
             rows.append(("ranks", f"other code than rank 0's, with the same collectives, on {ranks}: autotuning"))
+    if found.guide:
+        rows.append(("profile", _profile(found.guide)))
     if found.numerics:
         rows.append(("numerics", _numerics(found.numerics, found.worst)))
     return rows
@@ -166,6 +173,15 @@ def _collectives(made: Compiled, default: Compiled | None) -> str:
     if made.collectives == default.collectives:
         return f"{text}, as many as the default's, in another order or form"
     return f"{text}; the default's are {_counted(default)}"
+
+
+def _profile(guide: ProfileJudged) -> str:
+    """What the PGLE profile covers, and what became of it."""
+    told = [facts_text(guide.facts)] if guide.facts else []
+    if guide.cause:
+        return "; ".join([*told, f"not used: {clean(guide.cause)}"])
+    said = "the compiler says that it uses it" if guide.said else "the compiler says nothing of it"
+    return "; ".join([*told, said, "another schedule than without" if guide.changed else "the same as without"])
 
 
 def _counted(made: Compiled) -> str:
@@ -240,6 +256,7 @@ def trial_document(events: Sequence[AnyEvent], number: int) -> dict[str, Any]:
             "fingerprint": trial.fingerprint,
             "shared_with": trial.shared_with if trial.shared_with >= 0 else None,
             "compile": _compile_json(found.compiled) if found.compiled else None,
+            "profile": _profile_json(found.guide) if found.guide else None,
             "numerics": _numerics_json(found.numerics, found.worst) if found.numerics else None,
             "failure": trial.failure,
         }
@@ -253,6 +270,17 @@ def _compile_json(compiled: CandidateCompiled) -> dict[str, Any]:
         "compile_s": made.compile_s,
         "peak_bytes": made.peak_bytes,
         "collectives": made.collectives,
+    }
+
+
+def _profile_json(guide: ProfileJudged) -> dict[str, Any]:
+    return {
+        "runs": guide.runs,
+        "percentile": guide.percentile,
+        "facts": guide.facts,
+        "cause": clean(guide.cause),
+        "said": guide.said,
+        "changed": guide.changed,
     }
 
 

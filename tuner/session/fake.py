@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import random
@@ -33,6 +32,7 @@ from tuner.protocol.messages import (
 from tuner.session.base import Launch
 from tuner.session.fake_cache import FakeCache
 from tuner.session.fake_machine import FakeMachine, Fault
+from tuner.session.fake_profile import fake_profile
 from tuner.session.fake_trace import FAKE_HLO, fake_trace
 from tuner.session.lifecycle import Lifecycle
 from tuner.session.noise import OwnNoise, process_effect
@@ -202,8 +202,7 @@ class FakeSession:
             self._candidates[variant.id] = kept
         if isinstance(result, Failure):
             return result
-        profile = json.dumps({"code": result.code, "percentile": percentile}).encode()
-        return PgleReply(profile=base64.b64encode(profile).decode(), instructions=len(_LEAVES))
+        return fake_profile(self._machine.pgle, runs=runs, step_s=self._machine.step_ms / 1000)
 
     def profile(
         self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
@@ -292,7 +291,11 @@ class FakeSession:
         settings = self._settings(variant)
         if fault := machine.fault(settings, "compile"):
             return self._data_or_die(fault)
-        code = machine.code({n: v for n, v in settings.items() if n not in self._variables})
+        code = self._code(settings)
+        if cache and cache.expects_guided and cache.has(guided := self._code({**settings, "pgle": "on"})):
+            settings, code = {**settings, "pgle": "on"}, guided
+        elif settings.get("pgle") == "on" and machine.pgle != "silent":
+            self._print("I gpu_hlo_schedule.cc] Using PGLE profile from fdo_profile (binary)")
         if code not in self._code_bias:
             drawn = machine.noise.compile_sd * self._rng.gauss(0.0, 1.0)
             self._code_bias[code] = cache.kept(code, drawn) if cache else drawn
@@ -312,7 +315,17 @@ class FakeSession:
             peak_bytes=machine.peak_bytes(settings),
             collectives=machine.collectives,
             sketch=None if len(self._candidates) > 1 else machine.sketch,
+            collective_bytes=dict.fromkeys(machine.collectives, machine.collective_bytes),
         )
+
+    def _code(self, settings: Mapping[str, str]) -> str:
+        return self._machine.code({n: v for n, v in settings.items() if n not in self._variables})
+
+    def _print(self, line: str) -> None:
+        """Into the log, where all that a worker prints goes."""
+        self._launch.log.parent.mkdir(parents=True, exist_ok=True)
+        with self._launch.log.open("a") as file:
+            file.write(f"{line}\n")
 
     def _seconds(self, candidate: _Candidate, *, step: str = "") -> float:
         """One step's time without noise of a block or of the machine. `step`: which one of several."""

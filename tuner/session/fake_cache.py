@@ -19,8 +19,13 @@ class FakeCache:
         on = named and env.get("JAX_ENABLE_COMPILATION_CACHE") != "false"
         self.folder = Path(named) if named and on else None
         self.modules: list[CacheModule] = []
+        self.expects_guided = env.get("JAX_COMPILATION_CACHE_EXPECT_PGLE") == "true"
         self._writes = float(env.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS") or 1.0) <= 1.0
         self.requests = self.hits = 0
+
+    def has(self, code: str) -> bool:
+        """Whether the folder holds what `code` stands for."""
+        return self.folder is not None and (self.folder / code).exists()
 
     def kept(self, code: str, drawn: float) -> float:
         """The draw that the folder has for `code`; else `drawn`, which is kept."""

@@ -15,6 +15,7 @@ import msgspec
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import OptionValue, Sketch
 from tuner.session.base import Launch
+from tuner.session.fake_profile import FakePgle
 from tuner.session.noise import ORDINARY, NoiseModel, SharedNoise
 from tuner.session.settings import canonical_text
 
@@ -68,6 +69,8 @@ class FakeMachine:
     `peaks`: settings → bytes added to the step's peak memory of 1 MiB; `device_memory_bytes`: the device's.
     `collectives`: how many of each kind every program has. `sketch`: what the program is made of, if that is
     to be told; `name`: tells it from other machines' programs.
+    `collectives`: how many of each kind every program has, `collective_bytes` of each in one computation. `pgle`: what
+    comes of PGLE profiles; a candidate with one, in any form, has the setting ("pgle", "on").
 
     `noise`: what varies; sessions alive together share the machine's part of it in time. `hang_s`: how long a hang
     lasts until it is cut. `starts_beside`: how many processes made at one moment start at the same time.
@@ -106,6 +109,8 @@ class FakeMachine:
         collectives: Mapping[str, int] | None = None,
         sketch: Sketch | None = None,
         name: str = "",
+        collective_bytes: int = 1 << 24,
+        pgle: FakePgle = "good",
         max_sessions: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -126,6 +131,8 @@ class FakeMachine:
         self.collectives = dict(collectives or {})
         self.sketch = sketch
         self.name = name
+        self.collective_bytes = collective_bytes
+        self.pgle = pgle
         self.max_sessions = max_sessions
         self.seed = seed
         self.weights = dict(weights or {})

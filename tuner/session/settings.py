@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tuner.knobs.pgle import PROFILE_FLAG
 from tuner.protocol.messages import OptionValue, Variant
 
 __all__ = ["canonical_text", "environment_settings", "variant_settings"]
@@ -14,6 +15,7 @@ _JAX_VARIABLES = {
     "JAX_OPTIMIZATION_LEVEL": "jax_optimization_level",
     "JAX_MEMORY_FITTING_LEVEL": "jax_memory_fitting_level",
 }
+_AUTO_PGLE = "JAX_ENABLE_PGLE"
 _LEVEL_OPTIONS = {"optimization_level": "jax_optimization_level", "memory_fitting_level": "jax_memory_fitting_level"}
 _LEVELS = {"9": "O0", "19": "O1", "29": "O2", "39": "O3"}
 
@@ -28,7 +30,7 @@ def environment_settings(env: Mapping[str, str | None]) -> tuple[dict[str, str],
     """What `env` sets: (settings of the compiler, other variables), by name.
 
     The first holds the flags in XLA_FLAGS, the last of each name, and JAX's own compilation settings under their
-    configuration names.
+    configuration names; a PGLE profile, of the process's own or from a file, as ``pgle=on``.
     """
     flags: dict[str, str] = {}
     variables: dict[str, str] = {}
@@ -37,6 +39,10 @@ def environment_settings(env: Mapping[str, str | None]) -> tuple[dict[str, str],
             continue
         if variable == "XLA_FLAGS":
             flags.update(_flag(token) for token in value.split() if token.startswith("--"))
+            if flags.pop(PROFILE_FLAG, ""):
+                flags["pgle"] = "on"
+        elif variable == _AUTO_PGLE:
+            flags |= {"pgle": "on"} if canonical_text(value) in ("true", "1", "yes", "on") else {}
         elif variable in _JAX_VARIABLES:
             flags[_JAX_VARIABLES[variable]] = canonical_text(value)
         else:

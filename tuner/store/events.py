@@ -9,6 +9,7 @@ import msgspec
 
 from tuner.knobs.config import Config
 from tuner.measure.types import Estimate
+from tuner.profile.guided import ProfileFacts
 from tuner.profile.types import StepProfile
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Block, Compiled, Loaded, NumericsReply
@@ -21,12 +22,14 @@ __all__ = [
     "CandidateCompiled",
     "EffectHidden",
     "Interruption",
+    "NcclRead",
     "Notice",
     "NumericsCompared",
     "OffsetMeasured",
     "PairTimed",
     "PairsPlanned",
     "PreciseReference",
+    "ProfileJudged",
     "Profiled",
     "RoundTimed",
     "RunFinished",
@@ -135,6 +138,17 @@ class RoundTimed(Event, frozen=True, kw_only=True, tag="round_timed"):
     function: str = ""
 
 
+class NcclRead(Event, frozen=True, kw_only=True, tag="nccl_read"):
+    """What NCCL said in the log of `session`, whose environment setting is `config`: `ran`, algorithm and protocol by
+    operation and size ("AllReduce 1024" → "RING LL"); `asked`: where that is not what was asked for."""
+
+    session: str
+    config: Config
+    channels: int | None
+    ran: dict[str, str]
+    asked: tuple[str, ...] = ()
+
+
 class OffsetMeasured(Event, frozen=True, kw_only=True, tag="offset_measured"):
     """log t(control in `config`'s session) − log t(control at home), as a gain."""
 
@@ -214,6 +228,21 @@ class Profiled(Event, frozen=True, kw_only=True, tag="profiled"):
     failure: Failure | None = None
 
 
+class ProfileJudged(Event, frozen=True, kw_only=True, tag="profile_judged"):
+    """A PGLE profile was taken under `config` without its own setting, `runs` steps at `percentile`, and judged.
+    `facts` None: it could not be had. `cause`: why it isn't used, "" if it is. `said`: whether the compiler said that
+    it was handed a profile; `changed`: whether it made something else than without."""
+
+    session: str
+    config: Config
+    runs: int
+    percentile: int
+    facts: ProfileFacts | None
+    cause: str = ""
+    said: bool = False
+    changed: bool = False
+
+
 class StageFinished(Event, frozen=True, kw_only=True, tag="stage_finished"):
     stage: str
     seconds: float
@@ -244,11 +273,13 @@ AnyEvent = (
     | EffectHidden
     | RoundTimed
     | OffsetMeasured
+    | NcclRead
     | TrialFinished
     | WarmStart
     | PairTimed
     | PairsPlanned
     | Profiled
+    | ProfileJudged
     | StageFinished
     | Notice
     | Interruption

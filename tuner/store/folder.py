@@ -90,6 +90,11 @@ class RunFolder(msgspec.Struct, frozen=True, kw_only=True):
         """Traces, as XProf, TensorBoard and Perfetto read them; a folder for each side."""
         return self.path / "profiles"
 
+    @property
+    def guides(self) -> Path:
+        """PGLE profiles, a file a config; what is emitted may name one of them by its path."""
+        return self.path / "pgle"
+
     def create(self, *, exist_ok: bool = False) -> None:
         """Make the folder and those inside it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,9 +14,9 @@ import jax
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Compile, Compiled, CompileReply, Lower, Lowered, Sketch, Variant
 from tuner.worker.failures import failure_of
-from tuner.worker.fingerprint import code_of, collectives_in, digest, program_of, schedule_of
+from tuner.worker.fingerprint import code_of, collective_bytes_in, collectives_in, digest, program_of, schedule_of
 from tuner.worker.gang import together
-from tuner.worker.internals import canonical_hlo
+from tuner.worker.internals import canonical_hlo, stored_as_guided
 from tuner.worker.release import release
 from tuner.worker.session import Candidate, WorkerSession, config_values, configured
 from tuner.worker.sketch import sketch_of
@@ -194,7 +193,7 @@ def _lower(session: WorkerSession, plan: _Plan) -> _Lowered:
 def _compile(session: WorkerSession, item: _Lowered) -> _Made:
     requests, hits = session.events.here()
     start = time.perf_counter()
-    with configured(item.plan.jax_config):
+    with configured(item.plan.jax_config), stored_as_guided("fdo_profile" in item.plan.options):
         compiled = {name: lowered.compile() for name, lowered in item.lowered.items()}
     seconds = time.perf_counter() - start
     now_requests, now_hits = session.events.here()
@@ -206,6 +205,7 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
     ]
     code, covers = _together(codes)
     schedule = tuple(entry for texts in hlo.values() for text in texts for entry in schedule_of(text))
+    moved = _collective_bytes(compiled.values()) if schedule else {}
     peaks = [_peak_bytes(one) for one in compiled.values()]
     result = Compiled(
         id="",
@@ -219,7 +219,8 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
         collectives=collectives_in("\n".join(text for texts in hlo.values() for text in texts)),
         cache_hit=cached if now_requests > requests else None,
         schedule=digest(schedule) if schedule else "",
-        sketch=None if session.settled else _sketch(session, item, hlo.values()),
+        sketch=None if session.settled else _sketch(session, item, moved),
+        collective_bytes=moved,
     )
     call = {part.name: part.step.bind(item.jitted[part.name]) for part in session.parts}
     if session.gang is not None:
@@ -228,9 +229,14 @@ def _compile(session: WorkerSession, item: _Lowered) -> _Made:
     return _Made(candidate, now_requests - requests, now_hits - hits, schedule)
 
 
-def _sketch(session: WorkerSession, item: _Lowered, hlo: Iterable[Iterable[str]]) -> Sketch:
+def _sketch(session: WorkerSession, item: _Lowered, moved: Mapping[str, int]) -> Sketch:
     inputs = [session.state.parts[name].call() for name in item.lowered]
-    return sketch_of(item.lowered.values(), itertools.chain.from_iterable(hlo), inputs)
+    return sketch_of(item.lowered.values(), moved, inputs)
+
+
+def _collective_bytes(compiled: Iterable[jax.stages.Compiled]) -> dict[str, int]:
+    """Of the plain texts: the canonical ones print loops inside the computations that they are in."""
+    return collective_bytes_in("\n".join(one.as_text() or "" for one in compiled))
 
 
 def _program(session: WorkerSession, item: _Lowered) -> str:

@@ -70,7 +70,7 @@ def loaded(
         import_s=import_s,
         init_s=backend.seconds,
         build_s=max(0.0, build_s - backend.seconds),
-        notices=tuple(f"{_of(name)}{text}" for name, one in steps for text in _notices(one)),
+        notices=(*opened.notices, *(f"{_of(name)}{text}" for name, one in steps for text in _notices(one))),
         others=tuple(opened.session.others),
         weights={part.name: part.weight for part in opened.session.parts if part.name != ONLY},
     )

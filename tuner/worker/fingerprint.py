@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import struct
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
 
-from tuner.worker.wire import bytes_fields, varint
+from tuner.protocol.wire import bytes_fields, varint
 
 __all__ = [
     "MachineCode",
     "code_of",
-    "collective_results",
+    "collective_bytes_in",
     "collectives_in",
     "digest",
     "in_order",
@@ -37,11 +39,13 @@ _SECTION = struct.Struct("<LLQQQQ")  # name type flags addr offset size
 # with it the code, differs from compile to compile (seen on jax 0.10.2, 0.11.2, 0.12.0.1).
 _UNSTABLE = b"computation_kernel_emitter"
 _TUNING_KNOBS = re.compile(r'("tuning_knobs":\{)([^{}]*)\}')
-_COLLECTIVE = re.compile(
-    r"\s(all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter)"
-    r"(-start)?\("
-)
-
+_KINDS = "all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter"
+_COLLECTIVE = re.compile(rf"\s({_KINDS})(?:-start)?\(")
+_GIVEN = re.compile(rf"^.*? = (.*?)\s({_KINDS})(?:-done)?\(")
+_HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
+_WRAPPING = re.compile(r"\sasync-start\(.*\bcalls=%?([\w.\-]+)")
+_SHAPE = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
+_WIDTH = re.compile(r"\d+")
 
 _COMMUNICATES = re.compile(r"(?:channel_id|replica_groups|source_target_pairs)=(?:\{\{.*?\}\}|[^\s,]+(?: \{[^}]*\})?)")
 _RESULT = re.compile(r"^.*= (.*)$")
@@ -138,11 +142,34 @@ def collectives_in(hlo: str) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def collective_results(hlo: str) -> list[tuple[str, bool, str]]:
-    """Of each collective of an optimised module: its kind, whether it is the first half of an asynchronous pair, and
-    the text of its result's shape."""
-    lines = ((line, match) for line in hlo.splitlines() if (match := _COLLECTIVE.search(line)))
-    return [(m[1], m[2] is not None, _RESULT.sub(r"\1", line[: m.start()].strip())) for line, m in lines]
+def collective_bytes_in(hlo: str) -> dict[str, int]:
+    """Bytes that the collectives of each kind in one computation of a module give on one device, together: those of the
+    computation where that is most. An asynchronous pair gives what its second half does, or what it wraps. `hlo`: as
+    ``Compiled.as_text()`` has it."""
+    found: dict[str, Counter[str]] = {}
+    here: Counter[str] = Counter()
+    wrapped: list[tuple[Counter[str], str]] = []
+    for line in hlo.splitlines():
+        if head := _HEAD.match(line):
+            here = found.setdefault(head[1], Counter())
+        elif match := _GIVEN.match(line):
+            here[match[2]] += _bytes(match[1])
+        elif match := _WRAPPING.search(line):
+            wrapped.append((here, match[1]))
+    for into, name in wrapped:
+        into.update(found.get(name, {}))
+    kinds = sorted({kind for counted in found.values() for kind in counted})
+    return {kind: max(counted[kind] for counted in found.values()) for kind in kinds}
+
+
+def _bytes(shapes: str) -> int:
+    """Of all arrays in the text of a result's shape. An element type's width is the number in its name."""
+    total = 0
+    for name, dims in _SHAPE.findall(shapes):
+        width = _WIDTH.search(name)
+        bits = int(width[0]) if width else 8
+        total += bits * math.prod(int(d.strip("<=")) for d in dims.split(",") if d) // 8
+    return total
 
 
 def schedule_of(hlo: str) -> list[str]:

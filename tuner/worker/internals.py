@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from tuner.protocol.messages import CacheModule
 
 __all__ = [
     "BackendStart",
+    "ProfilerBusy",
     "aggregate_profiles",
     "as_weak",
     "backend_errors",
@@ -36,6 +37,8 @@ __all__ = [
     "jit_info",
     "let_this_rank_write",
     "rejit",
+    "stored_as_guided",
+    "switch_off_auto_pgle",
     "trace_profile",
     "under_trace",
     "unjitted",
@@ -210,8 +213,33 @@ def canonical_hlo(executable: Any) -> tuple[str, ...]:
 # The same calls as jax's own auto-PGLE (`jax._src.profiler.PGLEProfiler`).
 
 
+class ProfilerBusy(Exception):
+    """A profiler session could not be started."""
+
+
+def stored_as_guided(profile: bool) -> AbstractContextManager[Any]:
+    """Compile within it as auto-PGLE does with a profile at hand, where a persistent cache is expected to hold
+    executables that were made with one: they are kept under the key that ``JAX_COMPILATION_CACHE_EXPECT_PGLE`` looks
+    for. Without a profile, or where none is expected, it changes nothing."""
+    if not profile or not config.compilation_cache_expect_pgle.value:
+        return nullcontext()
+    context: AbstractContextManager[Any] = config.enable_pgle(True)
+    return context
+
+
+def switch_off_auto_pgle() -> bool:
+    """Switch off auto-PGLE unless the environment asks for it; True if the program itself had switched it on. It would
+    trace and recompile the step while it is timed."""
+    asked = os.environ.get("JAX_ENABLE_PGLE", "").lower() in ("1", "true", "yes", "on", "y", "t")
+    if asked or not config.enable_pgle.value:
+        return False
+    jax.config.update("jax_enable_pgle", False)  # type: ignore[no-untyped-call]
+    return True
+
+
 def trace_profile(run: Callable[[], None]) -> bytes:
-    """Trace `run` in a profiler session of its own and convert the trace; b"" if there was nothing to convert."""
+    """Trace `run` in a profiler session of its own and convert the trace; b"" if there was nothing to convert. Raises
+    ProfilerBusy if there is another session."""
     options = _profiler.ProfileOptions()
     options.enable_hlo_proto = True
     options.raise_error_on_start_failure = True
@@ -219,8 +247,16 @@ def trace_profile(run: Callable[[], None]) -> bytes:
     try:
         run()
     finally:
-        space = session.stop()
+        space = _stopped(session)
     return bytes(_profiler.get_fdo_profile(space))
+
+
+def _stopped(session: Any) -> Any:
+    """What `session` saw. That it never started is told here only."""
+    try:
+        return session.stop()
+    except Exception as error:
+        raise ProfilerBusy(str(error)) from error
 
 
 def aggregate_profiles(profiles: list[bytes], percentile: int) -> bytes:

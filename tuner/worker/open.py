@@ -38,11 +38,17 @@ class OpenedStep:
 
 @dataclass(frozen=True)
 class Opened:
-    """A session with what only the reply to Load tells. `steps`: by name; not to be kept."""
+    """A session with what only the reply to Load tells. `steps`: by name; not to be kept. `notices`: about all."""
 
     session: WorkerSession
     workload: Workload
     steps: Mapping[str, OpenedStep]
+    notices: tuple[str, ...] = ()
+
+
+_AUTO_PGLE = (
+    "the workload switches jax_enable_pgle on itself: off while it is tuned, for it would recompile timed steps"
+)
 
 
 def prepare(platform: str | None) -> tuple[internals.BackendStart, CompileEvents]:
@@ -142,7 +148,8 @@ def _open(
         for name, other in others.items()
     }
     session = WorkerSession(tuple(parts), state, workload.check, events, others=openers)
-    return Opened(session, workload, steps)
+    notices = (_AUTO_PGLE,) if internals.switch_off_auto_pgle() else ()
+    return Opened(session, workload, steps, notices)
 
 
 def _traced(step: Step, base: Callable[..., Any], given: Given) -> Any:
