@@ -54,12 +54,12 @@ def line(found: Summary) -> str:
 
 def table(summaries: Sequence[Summary]) -> str:
     """The summaries as a Markdown table, by model and gain."""
-    heads = ("model", "true gain", "studies", "falsely faster", "found", "alone")
-    heads += ("interval holds the truth", "a later measurement agrees", "half-width")
-    rows = [heads, ("---",) * len(heads)]
+    heads = ["model", "true gain", "studies", "falsely faster", "found", "alone"]
+    heads += ["interval holds the truth", "a later measurement agrees", "half-width"]
+    rows = [heads, ["---"] * len(heads)]
     for found in sorted(summaries, key=lambda s: (s.design.rpartition(".gain")[0], s.gain)):
         rows.append(
-            (
+            [
                 found.design.rpartition(".gain")[0],
                 f"{100 * found.gain:g} %",
                 str(found.studies),
@@ -69,7 +69,7 @@ def table(summaries: Sequence[Summary]) -> str:
                 _cell(found.covered),
                 _cell(found.predicted),
                 "" if found.half_width is None else f"{100 * found.half_width:.2f} %",
-            )
+            ]
         )
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 

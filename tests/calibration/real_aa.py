@@ -69,9 +69,11 @@ SPACE = "version = 1\n" + "".join(_knob(*knob) for knob in _KNOBS)
 
 class RealRow(msgspec.Struct, frozen=True, kw_only=True):
     """One run: its verdict, what it chose, and the headline's interval as gains; None where nothing was confirmed.
+    `log_ratios`: of each finalist, one a pair of fresh processes: what the verdict rests on.
 
     `timed`: configs that had samples of their own, each a chance for noise; `inert`: knobs that compiled to the
     control's program; `skipped`: knobs that there was no time for; `finalists`: configs that were confirmed.
+    `load_1m`: the machine's load when the run began.
     """
 
     run: int
@@ -86,6 +88,8 @@ class RealRow(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
     finalists: int
     seconds: float
+    log_ratios: list[list[float]] = []
+    load_1m: float = 0.0
 
 
 class Real(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +109,7 @@ def run_once(workload: Path, number: int, budget_s: float) -> RealRow:
     with tempfile.TemporaryDirectory(prefix="real-aa-") as name:
         folder = Path(name)
         (folder / "nothing_helps.toml").write_text(SPACE)
-        began = time.monotonic()
+        began, load = time.monotonic(), os.getloadavg()[0]
         events = tune(
             RunOptions(
                 workload=workload,
@@ -139,6 +143,8 @@ def run_once(workload: Path, number: int, budget_s: float) -> RealRow:
         skipped=sum(s.status == "skipped" for s in screened.left),
         finalists=len(confirmed.finalists),
         seconds=round(took_s, 1),
+        log_ratios=[[round(x, 6) for x in f.log_ratios] for f in confirmed.finalists],
+        load_1m=load,
     )
 
 
