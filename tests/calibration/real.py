@@ -21,7 +21,7 @@ _WORKLOADS = _HERE.parents[1] / "workloads"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=30, help="A/A runs")
-    parser.add_argument("--aa-budget", type=float, default=90.0, help="seconds of each")
+    parser.add_argument("--aa-budget", type=float, default=60.0, help="seconds of each")
     parser.add_argument("--repeats", type=int, default=20, help="runs of each workload that are measured again")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of each, before it is measured again")
     parser.add_argument("--workloads", nargs="+", default=["nbody.py"], help="of those shipped, which have a gain here")
