@@ -3,8 +3,11 @@
     python tests/benchmarks/remeasure.py workloads/nbody.py --env best.env --rounds 8 --out result.json
 
 Each process imports the workload, jits its step as a plain program would, runs warm-up steps, then times blocks of
-consecutive steps to the last output. A round is one process for the default and one for each env-file, one at a time,
-in random order; speed-ups are ratios within a round.
+consecutive steps to the last output, half a second each: handing over the first step and waiting for the last costs a
+millisecond on a GPU, which is in the block. A round is one process for the default and one for each env-file, one at a
+time, in random order; speed-ups are ratios within a round. What is printed in brackets is the smallest and the largest
+of them, which for a few rounds is no interval: `tests/calibration/reproduce.py` computes one. Processes inherit this
+one's variables: `XLA_PYTHON_CLIENT_PREALLOCATE=false python …` times all forms as a run of the tuner does.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ for _ in range(3):
     args, out = advance(args)
 jax.block_until_ready(out)
 began = time.perf_counter(); args, out = advance(args); jax.block_until_ready(out)
-steps = max(3, int(0.1 / (time.perf_counter() - began)))
+steps = max(3, int(0.5 / (time.perf_counter() - began)))
 blocks, end = [], time.perf_counter() + target
 while time.perf_counter() < end or len(blocks) < 5:
     began = time.perf_counter()

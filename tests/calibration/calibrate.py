@@ -54,12 +54,12 @@ def line(found: Summary) -> str:
 
 def table(summaries: Sequence[Summary]) -> str:
     """The summaries as a Markdown table, by model and gain."""
-    heads = ("model", "true gain", "studies", "falsely faster", "found", "alone")
-    heads += ("interval holds the truth", "a later measurement agrees", "half-width")
-    rows = [heads, ("---",) * len(heads)]
+    heads = ["model", "true gain", "studies", "falsely faster", "found", "alone"]
+    heads += ["interval holds the truth", "a later measurement agrees", "half-width"]
+    rows = [heads, ["---"] * len(heads)]
     for found in sorted(summaries, key=lambda s: (s.design.rpartition(".gain")[0], s.gain)):
         rows.append(
-            (
+            [
                 found.design.rpartition(".gain")[0],
                 f"{100 * found.gain:g} %",
                 str(found.studies),
@@ -69,7 +69,7 @@ def table(summaries: Sequence[Summary]) -> str:
                 _cell(found.covered),
                 _cell(found.predicted),
                 "" if found.half_width is None else f"{100 * found.half_width:.2f} %",
-            )
+            ]
         )
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -127,16 +127,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rows", type=Path, default=ROWS, help="where finished studies are kept to go on from")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--table", action="store_true", help="print what is in --out as Markdown, and do nothing else")
+    parser.add_argument("--table", action="store_true", help="print what is in --out as Markdown, and the targets")
     options = parser.parse_args()
     if options.table:
-        print(table(stored(options.out)))
+        found = stored(options.out)
+        print(table(found), *verdicts(found, _on_quiet(found)), sep="\n")
         return
     options.out.mkdir(parents=True, exist_ok=True)
     models = [load(name) for name in options.models]
     for model in models:
         print(model_table(model), flush=True)
-    summaries, quiet = [], set()
+    summaries = []
     for model in models:
         for gain in (NOTHING, *(g / 100 for g in options.gains)):
             design = Design(model=model, gain=gain, budget_s=options.budget)
@@ -150,11 +151,14 @@ def main() -> None:
             text = msgspec.json.format(msgspec.json.encode(found), indent=1)
             (options.out / f"{design.name}.json").write_bytes(text + b"\n")
             summaries.append(found)
-            spread = model.check["pair_spread"].fitted
-            if spread is not None and spread <= _QUIET:
-                quiet.add(design.name)
             print(line(found), flush=True)
-    print("\n".join(verdicts(summaries, frozenset(quiet))))
+    print("\n".join(verdicts(summaries, _on_quiet(summaries))))
+
+
+def _on_quiet(summaries: Sequence[Summary]) -> frozenset[str]:
+    """The designs on quiet machines."""
+    spreads = {s.design: load(s.design.rpartition(".gain")[0]).check["pair_spread"].fitted for s in summaries}
+    return frozenset(design for design, spread in spreads.items() if spread is not None and spread <= _QUIET)
 
 
 if __name__ == "__main__":

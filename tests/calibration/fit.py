@@ -4,7 +4,8 @@
 
 writes `models/nbody-cpu-jax0.10.2.json` and prints how the held-out half compares. Process effects come from the pair
 log ratios by maximum likelihood; the rest by simulated moments: the parameters whose simulated recordings have the
-statistics of `spread.py` that the recording has.
+statistics of `spread.py` that the recording has. With `--judge MODEL` nothing is fitted: that model, as it is, is held
+against recordings that it has not seen.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from spread import NAMES, SCALED, pair_log_ratios, simulated, statistics
 
 from tuner.session.noise import NoiseModel
 
-__all__ = ["MODELS", "Checked", "Fitted", "check", "fit", "load", "process_part"]
+__all__ = ["MODELS", "RECORDINGS", "Checked", "Fitted", "check", "fit", "halves", "load", "process_part"]
 
 MODELS = Path(__file__).parent / "models"
+RECORDINGS = Path(__file__).parent / "recordings"
 
 # Of what distinguishes processes, this share of the variance is given to the compile: recordings can't tell, and a
 # confirmation doesn't care, since each of its processes compiles once. Candidates within a session do differ by it.
@@ -224,12 +226,17 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else float(f"{value:.4g}")
 
 
+def halves(recording: Recording) -> tuple[Recording, Recording]:
+    """Every second pair, to fit, and the others, to check. The half whose pairs differ more is the one that is fitted:
+    where the halves disagree the model errs on the noisy side."""
+    other, half = sorted((recording.half(False), recording.half(True)), key=lambda h: statistics(h)["pair_spread"])
+    return half, other
+
+
 def fitted_model(path: Path, *, note: str = "") -> Fitted:
-    """Fit every second pair of the recording at `path`, check on the others. The half whose pairs differ more is the
-    one that is fitted: where the halves disagree the model errs on the noisy side."""
+    """Fit every second pair of the recording at `path`, check on the others."""
     recording = read(path)
-    halves = (recording.half(False), recording.half(True))
-    other, half = sorted(halves, key=lambda h: statistics(h)["pair_spread"])
+    half, other = halves(recording)
     model = fit(half)
     rounded = NoiseModel(**{n: float(f"{getattr(model, n):.4g}") for n in model.__struct_fields__})
     return Fitted(
@@ -250,11 +257,11 @@ def fitted_model(path: Path, *, note: str = "") -> Fitted:
     )
 
 
-def table(fitted: Fitted) -> str:
-    """The check as people read it."""
+def table(fitted: Fitted, found: Mapping[str, Checked] | None = None) -> str:
+    """The model's check as people read it, or another one of it."""
     lines = [f"{fitted.name}: {fitted.device}, jax {fitted.jax}, {fitted.workload}"]
     lines.append(f"  {'':14} {'fitted':>9} {'held out':>9}   {'where it should lie':>22}")
-    for name, c in fitted.check.items():
+    for name, c in (fitted.check if found is None else found).items():
         cells = [f"{v:9.4f}" if v is not None else f"{'-':>9}" for v in (c.fitted, c.held_out, c.low, c.high)]
         mark = "" if inside(c) else "  outside"
         lines.append(f"  {name:14} {cells[0]} {cells[1]}   {cells[2]} to {cells[3]}{mark}")
@@ -272,8 +279,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path, nargs="+")
     parser.add_argument("--note", default="", help="what readers of the model should know")
+    parser.add_argument("--judge", metavar="MODEL", help="hold this model against the recordings instead of fitting")
     parser.add_argument("--out", type=Path, default=MODELS)
     options = parser.parse_args()
+    if options.judge:
+        model = load(options.judge)
+        half, _ = halves(read(RECORDINGS / model.recording))
+        for path in options.recordings:
+            print(f"{path.name} as held out:\n{table(model, check(model.noise, half, read(path)))}", flush=True)
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     for path in options.recordings:
         fitted = fitted_model(path, note=options.note)

@@ -30,34 +30,45 @@ from tuner.store.records import ConfirmRecord, ScreenRecord
 _ROOT = Path(__file__).parents[2]
 _JAX = importlib.metadata.version("jax")
 
-# (name, carrier, type, value): what each is doing here stands beside it.
+# (name, carrier, type, value, what it is declared to act on): what each is doing here stands beside it.
 _KNOBS = (
-    # The GPU compiler's: every jaxlib knows them, and they mean nothing on a CPU.
-    ("xla_gpu_enable_triton_gemm", "xla_flag", "bool", "false"),
-    ("xla_gpu_enable_latency_hiding_scheduler", "xla_flag", "bool", "true"),
-    ("xla_gpu_all_reduce_combine_threshold_bytes", "xla_flag", "int", "1024"),
+    # The GPU compiler's: every jaxlib knows them, and they mean nothing on a CPU. The fingerprint shows that of some …
+    ("xla_gpu_enable_triton_gemm", "xla_flag", "bool", "false", "hlo"),
+    ("xla_gpu_enable_latency_hiding_scheduler", "xla_flag", "bool", "true", "hlo"),
+    ("xla_gpu_all_reduce_combine_threshold_bytes", "xla_flag", "int", "1024", "hlo"),
+    # … and can't of what acts on libraries and at run time: each is timed by itself, so noise has its chance.
+    ("xla_gpu_cublas_fallback", "xla_flag", "bool", "false", "library"),
+    ("xla_gpu_cudnn_gemm_fusion_level", "xla_flag", "int", "1", "library"),
+    ("xla_gpu_enable_cublaslt", "xla_flag", "bool", "true", "library"),
+    ("xla_gpu_enable_cub_radix_sort", "xla_flag", "bool", "false", "library"),
+    ("xla_gpu_enable_cudnn_layer_norm", "xla_flag", "bool", "true", "library"),
+    ("xla_gpu_force_conv_nhwc", "xla_flag", "bool", "true", "library"),
+    ("xla_gpu_copy_insertion_use_region_analysis", "xla_flag", "bool", "true", "runtime"),
+    ("xla_gpu_enable_highest_priority_async_stream", "xla_flag", "bool", "false", "runtime"),
+    ("xla_gpu_graph_min_graph_size", "xla_flag", "int", "1", "runtime"),
+    ("xla_gpu_memory_limit_slop_factor", "xla_flag", "int", "90", "runtime"),
+    ("xla_gpu_temp_buffer_use_separate_color", "xla_flag", "bool", "true", "runtime"),
     # The default already.
-    ("xla_cpu_enable_fast_math", "xla_flag", "bool", "false"),
-    ("xla_llvm_disable_expensive_passes", "xla_flag", "bool", "false"),
+    ("xla_cpu_enable_fast_math", "xla_flag", "bool", "false", "hlo"),
+    ("xla_llvm_disable_expensive_passes", "xla_flag", "bool", "false", "hlo"),
     # Slower: no optimisations.
-    ("xla_backend_optimization_level", "xla_flag", "int", "0"),
-    # Nobody reads them here. Each needs a process, and no fingerprint shows that it does nothing: noise has its chance.
-    ("NCCL_DEBUG", "env", "string", "VERSION"),
-    ("NCCL_ALGO", "env", "string", "Ring"),
-    ("CUDA_CACHE_DISABLE", "env", "string", "1"),
+    ("xla_backend_optimization_level", "xla_flag", "int", "0", "hlo"),
+    # Nobody reads them here, and each needs a process: timed where there is time for that.
+    ("NCCL_DEBUG", "env", "string", "VERSION", "runtime"),
+    ("NCCL_ALGO", "env", "string", "Ring", "runtime"),
+    ("CUDA_CACHE_DISABLE", "env", "string", "1", "runtime"),
 )
 
 
-def _knob(name: str, carrier: str, kind: str, value: str) -> str:
-    flag = carrier == "xla_flag"
+def _knob(name: str, carrier: str, kind: str, value: str, acts_on: str) -> str:
     return f"""
 [[knob]]
 name = "{name}"
 carrier = "{carrier}"
 type = "{kind}"
 values = ["unset", "{value}"]
-lane = "{"option" if flag else "environment"}"
-acts_on = "{"hlo" if flag else "runtime"}"
+lane = "{"option" if carrier == "xla_flag" else "environment"}"
+acts_on = "{acts_on}"
 why = "does nothing on a CPU, or makes it slower"
 source = "calibration"
 """
@@ -69,9 +80,11 @@ SPACE = "version = 1\n" + "".join(_knob(*knob) for knob in _KNOBS)
 
 class RealRow(msgspec.Struct, frozen=True, kw_only=True):
     """One run: its verdict, what it chose, and the headline's interval as gains; None where nothing was confirmed.
+    `log_ratios`: of each finalist, one a pair of fresh processes: what the verdict rests on.
 
     `timed`: configs that had samples of their own, each a chance for noise; `inert`: knobs that compiled to the
     control's program; `skipped`: knobs that there was no time for; `finalists`: configs that were confirmed.
+    `load_1m`: the machine's load when the run began.
     """
 
     run: int
@@ -86,6 +99,8 @@ class RealRow(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
     finalists: int
     seconds: float
+    log_ratios: list[list[float]] = []
+    load_1m: float = 0.0
 
 
 class Real(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +120,7 @@ def run_once(workload: Path, number: int, budget_s: float) -> RealRow:
     with tempfile.TemporaryDirectory(prefix="real-aa-") as name:
         folder = Path(name)
         (folder / "nothing_helps.toml").write_text(SPACE)
-        began = time.monotonic()
+        began, load = time.monotonic(), os.getloadavg()[0]
         events = tune(
             RunOptions(
                 workload=workload,
@@ -139,6 +154,8 @@ def run_once(workload: Path, number: int, budget_s: float) -> RealRow:
         skipped=sum(s.status == "skipped" for s in screened.left),
         finalists=len(confirmed.finalists),
         seconds=round(took_s, 1),
+        log_ratios=[[round(x, 6) for x in f.log_ratios] for f in confirmed.finalists],
+        load_1m=load,
     )
 
 
@@ -146,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", type=Path, default=_ROOT / "workloads" / "nbody.py")
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--budget", type=float, default=90.0, help="seconds of each run")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of each run")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     rows: list[RealRow] = []

@@ -1,7 +1,13 @@
-"""Recordings of equal programs side by side: what `record.py` writes, typed, and the same made of an event log."""
+"""Recordings of equal programs side by side: what `record.py` writes, typed, and the same made of an event log.
+
+    python tests/calibration/recorded.py gpt.events.jsonl.gz --out tests/calibration/recordings/gpt-jax0.11.2.json.gz
+
+takes the confirmation out of a run's log.
+"""
 
 from __future__ import annotations
 
+import argparse
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +18,7 @@ import msgspec
 from tuner.store.events import AnyEvent, CandidateCompiled, PairTimed, RoundTimed, RunStarted, SessionStarted
 from tuner.store.lines import decode
 
-__all__ = ["Pair", "Process", "Recording", "from_events", "read"]
+__all__ = ["Pair", "Process", "Recording", "from_events", "read", "write"]
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,11 +84,16 @@ def _end(pair: Pair, steps: int) -> float:
 
 
 def read(path: Path) -> Recording:
-    """A file of `record.py`, or the event log of a run that confirmed something."""
+    """A file of `record.py` or of this script, or the event log of a run that confirmed something."""
     data = gzip.decompress(path.read_bytes())
     if path.name.endswith(".events.jsonl.gz"):
         return from_events([decode(line) for line in data.splitlines()])
     return msgspec.json.decode(data, type=Recording)
+
+
+def write(recording: Recording, path: Path) -> None:
+    """Write what `read` reads."""
+    path.write_bytes(gzip.compress(msgspec.json.encode(recording), 9, mtime=0))
 
 
 def from_events(events: Sequence[AnyEvent]) -> Recording:
@@ -138,3 +149,15 @@ def from_events(events: Sequence[AnyEvent]) -> Recording:
         pairs=tuple(pairs),
         start_s=loaded.import_s + loaded.init_s + loaded.build_s,
     )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("log", type=Path, help="a run's event log, NAME.events.jsonl.gz")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    write(read(options.log), options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,15 +17,16 @@ import json
 import math
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import msgspec
+from scipy.special import stdtrit
 from studies import Share, agree, share
 
 from tuner.measure import Estimate, Verdict, estimate
@@ -35,7 +36,7 @@ from tuner.store.events import AnyEvent, StageFinished
 from tuner.store.lines import decode
 from tuner.store.records import ConfirmRecord
 
-__all__ = ["Reproduction", "Reproductions", "reproduction", "stored", "together"]
+__all__ = ["Reproduction", "Reproductions", "prediction", "reproduction", "stored", "together"]
 
 _JAX = importlib.metadata.version("jax")
 _REMEASURE = Path(__file__).parents[1] / "benchmarks" / "remeasure.py"
@@ -46,7 +47,13 @@ SpeedUp = tuple[float, float, float]
 
 class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
     """One run. Where it emitted settings: the printed and the later speed-up, their distance `gap` in points of per
-    cent, and `predicted`: they differ by no more than both intervals together allow."""
+    cent, and `predicted`: they differ by no more than both intervals together allow. `pairs`, `rounds`: the raw ratios
+    (default over config) behind the two, one a pair and one a round of fresh processes. `expected`: where the run's own
+    pairs put the mean of so many rounds (see `prediction`), and `inside`: there it lies. `load_1m`: the machine's load
+    when a run that was made here began.
+
+    Of two or three rounds the interval is wide, and `predicted` says little; `inside` is the sharper question then.
+    """
 
     name: str
     jax: str
@@ -57,10 +64,15 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
     later: SpeedUp | None = None
     gap: float | None = None
     predicted: bool = False
+    pairs: tuple[float, ...] = ()
+    rounds: tuple[float, ...] = ()
+    expected: tuple[float, float] | None = None
+    inside: bool = False
+    load_1m: float = 0.0
 
 
 class Reproductions(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs. `median_gap`, `predicted`: of those that emitted settings."""
+    """All runs. `median_gap`, `predicted`, `inside`: of those that emitted settings."""
 
     machine: str
     cores: int
@@ -68,19 +80,26 @@ class Reproductions(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Reproduction]
     median_gap: float | None
     predicted: Share
+    inside: Share
 
 
 def reproduction(name: str, events: Sequence[AnyEvent], remeasured: dict[str, Any]) -> Reproduction:
     """A run's log, and what `remeasure.py` found for the one env-file that it emitted: there a round of fresh processes
     is one unit."""
-    confirmed = next(e.record for e in events if isinstance(e, StageFinished) and isinstance(e.record, ConfirmRecord))
+    confirmed = _confirmed(events)
     told = Reproduction(name=name, jax=remeasured["jax"], device=remeasured["device"], verdict=confirmed.verdict.value)
     if confirmed.verdict is not Verdict.FASTER or confirmed.estimate is None:
         return told
     (ratios,) = remeasured["speedups"].values()
     later = estimate([math.log(ratio) for ratio in ratios], autocorrelation=0.0)
+    (chosen,) = (f for f in confirmed.finalists if f.config == confirmed.chosen)
+    low, high = prediction(confirmed.estimate, len(ratios))
     return msgspec.structs.replace(
         told,
+        pairs=tuple(_ratio(-x) for x in chosen.log_ratios),
+        rounds=tuple(round(x, 5) for x in ratios),
+        expected=(_ratio(low), _ratio(high)),
+        inside=low <= statistics.fmean(map(math.log, ratios)) <= high,
         settings=confirmed.chosen.as_dict(),
         printed=_speedup(confirmed.estimate),
         later=_speedup(later),
@@ -89,9 +108,24 @@ def reproduction(name: str, events: Sequence[AnyEvent], remeasured: dict[str, An
     )
 
 
+def _confirmed(events: Sequence[AnyEvent]) -> ConfirmRecord:
+    return next(e.record for e in events if isinstance(e, StageFinished) and isinstance(e.record, ConfirmRecord))
+
+
+def prediction(printed: Estimate, units: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Where the mean gain of `units` further rounds of fresh processes lies with chance `level`, told from the run's
+    pairs alone: gain ± t·se·√(1 + n/units) with n − 1 degrees of freedom (Hahn & Meeker, Statistical Intervals, section
+    4.7). Assumes that those rounds spread as the run's pairs did; processes timed one at a time spread no less."""
+    reach = float(stdtrit(printed.n - 1, (1 + level) / 2)) * printed.se * math.sqrt(1 + printed.n / units)
+    return printed.gain - reach, printed.gain + reach
+
+
 def _speedup(found: Estimate) -> SpeedUp:
-    ratio, low, high = (round(math.exp(x), 5) for x in (found.gain, found.low, found.high))
-    return ratio, low, high
+    return _ratio(found.gain), _ratio(found.low), _ratio(found.high)
+
+
+def _ratio(log_ratio: float) -> float:
+    return round(math.exp(log_ratio), 5)
 
 
 def together(rows: Sequence[Reproduction], budget_s: float) -> Reproductions:
@@ -101,8 +135,9 @@ def together(rows: Sequence[Reproduction], budget_s: float) -> Reproductions:
         cores=os.cpu_count() or 1,
         budget_s=budget_s,
         rows=list(rows),
-        median_gap=round(median(gaps), 3) if gaps else None,
+        median_gap=round(statistics.median(gaps), 3) if gaps else None,
         predicted=share(row.predicted for row in rows if row.gap is not None),
+        inside=share(row.inside for row in rows if row.gap is not None),
     )
 
 
@@ -123,13 +158,15 @@ def made(workload: Path, number: int, budget_s: float) -> Reproduction:
         options = RunOptions(
             workload=workload, store=str(store), budget_s=budget_s, command=("tune", workload.name), seed=number
         )
+        load = os.getloadavg()[0]
         outcome = tune(options)
-        emitted = outcome.exit_code == 0 and Path(outcome.files["env"]).read_text()
-        if not emitted or "XLA_FLAGS" not in emitted:
-            return reproduction(workload.stem, outcome.events, {"jax": _JAX, "device": "", "speedups": {}})
-        command = [sys.executable, _REMEASURE, workload, "--env", outcome.files["env"], "--out", out]
-        subprocess.run([*command, "--seconds", "1.5"], check=True, stdout=subprocess.DEVNULL)
-        return reproduction(workload.stem, outcome.events, json.loads(out.read_bytes()))
+        none = {"jax": _JAX, "device": "", "speedups": {}}
+        if _confirmed(outcome.events).verdict is not Verdict.FASTER:
+            return msgspec.structs.replace(reproduction(workload.stem, outcome.events, none), load_1m=load)
+        command = [sys.executable, _REMEASURE, workload, "--env", outcome.files["env"], "--seconds", 1.5, "--out", out]
+        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+        found = reproduction(workload.stem, outcome.events, json.loads(out.read_bytes()))
+        return msgspec.structs.replace(found, load_1m=load)
 
 
 def line(row: Reproduction) -> str:
@@ -137,7 +174,10 @@ def line(row: Reproduction) -> str:
         return f"{row.name}: {row.verdict}"
     texts = ("{:.4f}x ({:.4f} to {:.4f})".format(*x) for x in (row.printed, row.later))
     told = "printed {}, later {}".format(*texts)
-    return f"{row.name}: {told}, {row.gap} points apart{'' if row.predicted else ': NOT AS PREDICTED'}"
+    told += f" in {len(row.rounds)} rounds, {row.gap} points apart"
+    if row.expected is not None:
+        told += ", expected {:.4f} to {:.4f}".format(*row.expected)
+    return f"{row.name}: {told}{'' if row.predicted and row.inside else ': NOT AS PREDICTED'}"
 
 
 def main() -> None:
@@ -162,7 +202,10 @@ def main() -> None:
             _keep(rows, options)
     _keep(rows, options)
     found = together(rows, options.budget)
-    print(f"median gap {found.median_gap} points; a later measurement agrees {found.predicted}")
+    print(
+        f"median gap {found.median_gap} points; a later measurement agrees {found.predicted}, "
+        f"lies where the run's pairs put it {found.inside}"
+    )
 
 
 def _keep(rows: Sequence[Reproduction], options: argparse.Namespace) -> None:

@@ -73,6 +73,7 @@ def statistics(recording: Recording) -> dict[str, float]:
         for i, j in itertools.combinations(range(len(heights)), 2)
         if _MINUTE_S[0] <= times[j] - times[i] <= _MINUTE_S[1]
     ]
+    ratios_of_pairs = pair_log_ratios(recording)
     low, high = np.quantile(blocks, (0.025, 0.975))
     narrow = max(_width(within, 0.5), _SMALLEST)
     return {
@@ -87,7 +88,7 @@ def statistics(recording: Recording) -> dict[str, float]:
         "level_lag5": _correlation(levels, 5),
         "skew": float((high + low) / max(high - low, _SMALLEST)),
         "turns_spread": float(np.std(chunks)) if chunks else math.nan,
-        "pair_spread": float(np.std(pair_log_ratios(recording))),
+        "pair_spread": float(np.std(ratios_of_pairs)) if len(ratios_of_pairs) else math.nan,
         "level_between": float(np.std(heights)),
         "level_minute": math.sqrt(float(np.mean(minute))) if minute else math.nan,
     }
@@ -135,9 +136,12 @@ def _ratios(pairs: Sequence[Pair], rows: Sequence[Rows]) -> dict[tuple[str, str]
 
 
 def _same(programs: tuple[str, str], values: Sequence[float]) -> Rows:
-    """Equal programs differ by nothing in truth; of different ones the mean difference is theirs."""
+    """Equal programs differ by nothing in truth. Of different ones the mean difference is theirs; what is left without
+    it is smaller than what was there by √(1 − 1/n), and scaled back. A single value tells nothing then."""
     x = np.asarray(values)
-    return x if programs[0] == programs[1] else x - x.mean()
+    if programs[0] == programs[1]:
+        return x
+    return math.sqrt(len(x) / (len(x) - 1)) * (x - x.mean()) if len(x) > 1 else x[:0]
 
 
 def _heights(pairs: Sequence[Pair], rows: Sequence[Rows]) -> list[float]:

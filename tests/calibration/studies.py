@@ -46,6 +46,7 @@ _AGAIN_ROUNDS = 8
 _AGAIN_BLOCKS = 10
 _BLOCK_S = {"cpu": 0.05, "gpu": 0.2}
 _HANDLE = "step"
+_FIELDS = cache(msgspec.structs.fields)  # asked for every knob of every study
 
 
 class Design(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +120,8 @@ def run_study(design: Design, seed: int) -> Row:
         )
         loaded = load_spaces(options.spaces)
         try:
-            events = tune(options, factory=made.factory, clock=made.now).events
+            with mock.patch("tuner.pipeline.opening.load_spaces", return_value=loaded):
+                events = tune(options, factory=made.factory, clock=made.now).events
         except Exception:
             return Row(seed=seed, code=code_digest(), error=traceback.format_exc(limit=-3))
         return _row(made, loaded, events, seed)
@@ -207,8 +209,8 @@ def _alone(made: FakeMachine, knobs: SearchSpace, config: Config) -> float:
 
 @contextmanager
 def _light(folder: Path, model: Fitted) -> Iterator[None]:
-    """A run without what costs time and decides nothing: no fsync, no database, a lock of its own, the recording's
-    number of cores whatever this machine has."""
+    """A run without what costs time and decides nothing: no fsync, no database, no report, a lock of its own, the
+    recording's number of cores whatever this machine has."""
     host = Host(cpu="made up", cores=model.cores, memory_bytes=1 << 36, kernel="made up")
     with ExitStack() as stack:
         for target, value in (
@@ -219,7 +221,10 @@ def _light(folder: Path, model: Fitted) -> Iterator[None]:
             ("tuner.store.index.Index.record", lambda *_, **__: ""),
             ("tuner.store.index.Index.best_for", lambda *_, **__: []),
             ("tuner.store.index.Index.pair_spread", lambda *_, **__: None),
+            ("tuner.pipeline.report.write_results", lambda *_: None),
+            ("tuner.pipeline.report.write_reports", lambda *_: None),
             ("tuner.pipeline.opening.read_host", lambda: host),
+            ("msgspec.structs.fields", _FIELDS),
         ):
             stack.enter_context(mock.patch(target, value))
         yield

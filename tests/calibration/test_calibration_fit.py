@@ -8,26 +8,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from fit import MODELS, Fitted, check, inside, load, process_part
-from recorded import Pair, Process, Recording, read
+from fit import MODELS, RECORDINGS, check, halves, inside, load, process_part
+from recorded import Pair, Process, Recording, read, write
 from spread import NAMES, pair_log_ratios, simulated, statistics
 
 from tuner.session.noise import NoiseModel
 
-HERE = Path(__file__).parent
-EVENTS = HERE.parent / "benchmarks" / "results" / "h100" / "gpt-jax0.11.2.events.jsonl.gz"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "h100"
 NAMED = sorted(p.stem for p in MODELS.glob("*.json"))
-
-
-def recording_of(model: Fitted) -> Recording:
-    own = HERE / "recordings" / model.recording
-    return read(own if own.exists() else EVENTS.with_name(model.recording))
-
-
-def halves(recording: Recording) -> tuple[Recording, Recording]:
-    """The half that is fitted and the other one, as the fit takes them."""
-    other, half = sorted((recording.half(False), recording.half(True)), key=lambda h: statistics(h)["pair_spread"])
-    return half, other
 
 
 def design(*, pairs: int, turns: int, program: str = "") -> Recording:
@@ -57,7 +45,7 @@ def test_there_are_models_of_the_cpu_and_of_a_gpu() -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_the_held_out_half_lies_where_the_model_puts_it(name: str) -> None:
     model = load(name)
-    recording = recording_of(model)
+    recording = read(RECORDINGS / model.recording)
     assert (model.jax, model.device) == (recording.jax, recording.device)
     half, other = halves(recording)
     found = check(model.noise, half, other, runs=100)
@@ -70,7 +58,7 @@ def test_the_held_out_half_lies_where_the_model_puts_it(name: str) -> None:
 @pytest.mark.slow
 def test_a_wrong_model_is_told() -> None:
     model = load("gpt-jax0.11.2")
-    half, other = halves(recording_of(model))
+    half, other = halves(read(RECORDINGS / model.recording))
     for wrong in ({"block_sd": 3 * model.noise.block_sd}, {"process_sd": 0.01}, {"machine_sd": 0.01, "machine_s": 0.5}):
         found = check(msgspec.structs.replace(model.noise, **wrong), half, other, runs=100)
         assert not all(map(inside, found.values())), wrong
@@ -105,6 +93,15 @@ def test_a_difference_between_programs_is_no_noise() -> None:
     assert statistics(other)["level_between"] == pytest.approx(statistics(made)["level_between"], rel=0.01)
 
 
+@pytest.mark.parametrize("program", ["", "b"])
+def test_few_pairs_of_different_programs_look_as_spread_as_those_of_equal_ones(program: str) -> None:
+    truth = NoiseModel(process_sd=0.002)
+    form = design(pairs=3, turns=5, program=program)
+    rows = [pair_log_ratios(simulated(form, truth, random.Random(f"few/{i}"))) for i in range(400)]
+    assert np.sqrt(np.mean(np.square(rows))) == pytest.approx(0.002 * 2**0.5, rel=0.08)
+    assert len(pair_log_ratios(simulated(design(pairs=1, turns=5, program="b"), truth, random.Random(7)))) == 0
+
+
 def test_statistics_tell_noise_apart() -> None:
     def of(**noise: float) -> dict[str, float]:
         return statistics(simulated(design(pairs=40, turns=30), NoiseModel(**noise), random.Random(6)))
@@ -125,16 +122,22 @@ def test_statistics_tell_noise_apart() -> None:
     assert of(block_sd=0.001, stalls=60.0, stall_s=0.1, stall_size=1.0)["skew"] > 0.5
 
 
-def test_a_runs_confirmation_is_a_recording_too() -> None:
-    made = read(EVENTS)
+def test_a_runs_confirmation_is_a_recording_too(tmp_path: Path) -> None:
+    log = RESULTS / "gpt-jax0.11.2.events.jsonl.gz"
+    made = read(log)
     assert (made.workload, made.device, made.jax) == ("gpt.py", "NVIDIA H100 80GB HBM3", "0.11.2")
-    assert [len(p.processes) for p in made.pairs] == [3] * 6
-    assert {len(p.row(who)) for p in made.pairs for who in range(3)} == {12}
-    assert len({process.program for p in made.pairs for process in p.processes}) == 3
+    assert len(made.pairs) == 6
+    programs = [[process.program for process in pair.processes] for pair in made.pairs]
+    assert all(len(set(row)) == len(row) for row in programs)  # the default and its finalists
+    assert len(set.intersection(*map(set, programs))) == len(programs[0])
+    for pair in made.pairs:
+        assert len({len(pair.row(who)) for who in range(len(pair.processes))}) == 1
     assert made.step_s == pytest.approx(0.096, rel=0.02)
     starts = [t[0] for p in made.pairs for t in p.turns]
     assert starts == sorted(starts)
-    assert made.starting_s == pytest.approx(8.6, abs=0.1)
+    assert 5 < made.starting_s < 15
+    write(made, tmp_path / "gpt.json.gz")
+    assert read(tmp_path / "gpt.json.gz") == made
 
 
 def test_a_start_is_told_by_the_gaps_between_pairs() -> None:
