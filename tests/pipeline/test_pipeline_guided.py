@@ -164,6 +164,7 @@ def test_as_a_file_the_profile_lies_where_production_will_read_it(
     assert bundle.profile is not None
     assert bundle.profile.read_bytes() == file.read_bytes()
     assert f"the profile must lie at {file}" in bundle.shell_file.read_text()
+    assert "Inherited where it was measured" not in bundle.shell_file.read_text()
     # And whether it still does is part of verifying.
     machine = FakeMachine(platform="gpu", device_count=2, collectives={"all-reduce": 2}, effects={ON: FASTER})
 

@@ -77,7 +77,7 @@ def _interval(estimate: Estimate) -> str:
 
 def _inherited(manifest: Manifest) -> tuple[str, ...]:
     """Flags in XLA_FLAGS that nobody tuned: they were set where it was measured, and are part of the sealed text."""
-    tuned = {*manifest.settings, *manifest.held}
+    tuned = {*manifest.settings, *manifest.held, *((PROFILE_FLAG,) if manifest.pgle == "file" else ())}
     flags = [flag.raw for flag in _flags(manifest.env.get("XLA_FLAGS", "")) if flag.name not in tuned]
     return (f"Inherited where it was measured, and part of XLA_FLAGS: {' '.join(flags)}",) if flags else ()
 
