@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from tuner.session.noise import NoiseModel
 
 QUIET = NoiseModel()
 
+_FOLDER = tempfile.TemporaryDirectory()  # for what the sessions log; it goes with the process
+
 
 def launch(env: Mapping[str, str | None] | None = None, *, name: str = "s", config: Config | None = None) -> Launch:
     return Launch(
         name=name,
         role="search",
         workload=Path("workload.py"),
-        log=Path("s.log"),
+        log=Path(_FOLDER.name, "s.log"),
         python="python",
         env=env or {},
         config=config or Config(),
