@@ -107,6 +107,42 @@ def test_a_kernel_more_in_one_trace_does_not_shift_the_others() -> None:
     assert [e.op for e in joined.devices["/device:GPU:0"]] == ["o1", "o2", "", "o3", "o4"]
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ("abcd", "abcd", "abcd"),
+        ("abXcd", "abcd", "ab.cd"),  # one more
+        ("abd", "abcd", "abd"),  # one less
+        ("abXd", "abcd", "abcd"),  # another kernel, known by its place
+        ("abX", "abc", "abc"),
+        ("Xbcd", "abcd", "abcd"),
+        ("abXYcde", "abcde", "ab..cde"),
+        ("abcabcabXabcabc", "abcabcabcabcabc", "abcabcabcabcabc"),  # layers that are alike
+        ("abcabcabcabc", "abcabcXabcabc", "abcabcabcabc"),
+        ("", "abc", ""),
+        ("abc", "", "..."),
+    ],
+)
+def test_a_kernel_in_one_trace_finds_its_place_in_the_other(ours: str, theirs: str, expected: str) -> None:
+    as_run = gpu_reply([(name, 2 * i, 1, 7) for i, name in enumerate(ours)])
+    labels = {name: TraceLabel(name=name, op=f"op-{name}") for name in theirs}
+    named = gpu_reply([(name, 2 * i, 1, 7) for i, name in enumerate(theirs)], labels=labels)
+    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}))
+    found = [event.op.removeprefix("op-") or "." for of in joined.devices.values() for event in of]
+    assert "".join(found) == expected
+
+
+def test_a_step_of_four_thousand_kernels_with_a_few_others_among_them() -> None:
+    layer = [f"k{i % 9}" for i in range(20)]
+    theirs = layer * 200
+    ours = [f"other{i}" if i % 97 == 5 else name for i, name in enumerate(theirs)]
+    as_run = gpu_reply([(name, 0.02 * i, 0.01, 7) for i, name in enumerate(ours)])
+    labels = {name: TraceLabel(name=name, op=f"op-{name}") for name in theirs}
+    named = gpu_reply([(name, 0.02 * i, 0.01, 7) for i, name in enumerate(theirs)], labels=labels)
+    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}))
+    assert [event.op for event in joined.devices["/device:GPU:0"]] == [f"op-{name}" for name in theirs]
+
+
 def test_a_loop_on_a_cpu_has_what_it_runs_as_its_total() -> None:
     label = {"while": TraceLabel(name="while.2", op="while.2", module="jit_train")}
     label["dot"] = TraceLabel(name="cublas-gemm.3", op="cublas-gemm.3", module="jit_train")

@@ -8,7 +8,6 @@ schedule has that order too, and less to tell kernels by.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import SequenceMatcher
 
 import msgspec
 
@@ -19,6 +18,9 @@ from tuner.profile.schedule import COPY, scheduled, stem
 from tuner.profile.timeline import Event, Timeline
 
 __all__ = ["attributed", "attributed_by_schedule", "coverage"]
+
+_AHEAD = 200  # how far a difference may reach
+_AGREE = 3  # names that agree end it
 
 _Pairs = list[tuple[int, int]]
 
@@ -91,21 +93,34 @@ def _stem(event: Event) -> str:
 
 def _matched(ours: Sequence[str], theirs: Sequence[str]) -> _Pairs:
     """Equal names in order, and as many others between two of them as stand there in both: where an operation got
-    another kernel, its place tells. What both begin with and end with is matched first: searching the rest is slow, and
-    it is mostly empty."""
-    both = min(len(ours), len(theirs))
-    head = next((k for k in range(both) if ours[k] != theirs[k]), both)
-    tail = next((k for k in range(both - head) if ours[-1 - k] != theirs[-1 - k]), both - head)
-    middle = SequenceMatcher(None, ours[head : len(ours) - tail], theirs[head : len(theirs) - tail], autojunk=False)
-    pairs = [(k, k) for k in range(head)]
-    at, other = head, head
-    for block in middle.get_matching_blocks():  # the last one is empty, at the end
-        begin, begin_other = head + block.a, head + block.b
-        if begin - at == begin_other - other:
-            pairs += zip(range(at, begin), range(other, begin_other), strict=True)
-        pairs += [(begin + k, begin_other + k) for k in range(block.size)]
-        at, other = begin + block.size, begin_other + block.size
-    return pairs + [(len(ours) - k, len(theirs) - k) for k in range(tail, 0, -1)]
+    another kernel, its place tells. After a difference both go on at the nearest place where some names agree: a step
+    repeats itself, so that the longest stretch that agrees may well be another layer's."""
+    pairs: _Pairs = []
+    i = j = 0
+    while i < len(ours) and j < len(theirs):
+        if ours[i] == theirs[j]:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+            continue
+        here, there = ours[i : i + _AHEAD], theirs[j : j + _AHEAD]
+        over = _passed_over(here, there)
+        more, other = over or (len(here), len(there))
+        at_the_end = i + more == len(ours) and j + other == len(theirs)
+        if more == other and (over or at_the_end):
+            pairs += [(i + k, j + k) for k in range(more)]
+        i, j = i + more, j + other
+    return pairs
+
+
+def _passed_over(ours: Sequence[str], theirs: Sequence[str]) -> tuple[int, int] | None:
+    """How many names to pass over so that the next ones agree: as few as can be, and as equally many of both."""
+    for both in range(1, len(ours) + len(theirs) - 1):
+        few, most = max(0, both - len(theirs)), min(both, len(ours))
+        for more in sorted(range(few, most + 1), key=lambda k: abs(2 * k - both)):
+            here, there = ours[more : more + _AGREE], theirs[both - more : both - more + _AGREE]
+            if here and here == there:
+                return more, both - more
+    return None
 
 
 def _named(event: Event, by: Event) -> Event:

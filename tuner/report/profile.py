@@ -11,7 +11,7 @@ import msgspec
 
 from tuner.profile.types import Breakdown, KernelRow, OpRow, ScopeRow, StepProfile
 from tuner.report.layout import Page
-from tuner.report.where import alike_text, launch_text, profile_lines, traced_text
+from tuner.report.where import alike_text, launch_text, profile_lines, si_text, traced_text
 
 __all__ = ["SCHEMA", "Profiling", "profile_document", "render_profile"]
 
@@ -61,10 +61,11 @@ def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -
 
 def _numbers(page: Page, profile: StepProfile) -> None:
     b, roof = profile.breakdown, profile.roofline
+    called = f"{b.dispatch_ms:.3g} ms to call a step, " if b.dispatch_ms else ""
     rows = [
         ("step", f"{traced_text(b)}; {b.steps} traced steps, {_devices(b.devices)}"),
         ("operations", f"{b.kernels:.4g} a step, half of them below {_short(b.kernel_us)}"),
-        ("host", f"{b.dispatch_ms:.3g} ms to call a step, {b.compiles} compiles in the trace"),
+        ("host", f"{called}{b.compiles} compiles in the trace"),
     ]
     if b.graphs:
         rows.append(("CUDA graphs", f"hold {100 * b.graphs:.0f} % of the operations"))
@@ -72,7 +73,7 @@ def _numbers(page: Page, profile: StepProfile) -> None:
         rows.append(("attributed", f"{100 * b.attributed:.0f} % of device time belongs to a known operation"))
     if roof.ceiling is not None:
         peaks = ", ".join(f"{name} {flops / 1e12:.3g} TFLOP/s" for name, flops in roof.ceiling.flops_per_s.items())
-        rows.append(("ceilings", f"{peaks}, memory {roof.ceiling.bytes_per_s / 1e9:.3g} GB/s (measured)"))
+        rows.append(("ceilings", f"{peaks}, memory {si_text(roof.ceiling.bytes_per_s)}B/s (measured)"))
     page.heading("numbers")
     page.rows(rows)
 

@@ -20,6 +20,7 @@ __all__ = [
     "profile_blocks",
     "profile_lines",
     "roof_text",
+    "si_text",
     "traced_text",
     "where_lines",
     "where_section",
@@ -93,7 +94,7 @@ def _verdict(profile: StepProfile) -> str:
 
 def roof_text(roofline: Roofline) -> str:
     """FLOPs and bytes of a step, and how near that is to what the device can do."""
-    counted = f"{_si(roofline.flops)}FLOP and {_si(roofline.bytes)}B a step"
+    counted = f"{si_text(roofline.flops)}FLOP and {si_text(roofline.bytes)}B a step"
     if roofline.share is None:
         return counted
     return f"{counted}, {100 * roofline.share:.0f} % of the roof while at work"
@@ -121,7 +122,8 @@ def alike_text(row: KernelRow) -> str:
     return f"{row.ops} operations" if row.ops > 1 else ""
 
 
-def _si(value: float) -> str:
+def si_text(value: float) -> str:
+    """Three digits, and the letter of the power of a thousand with a space before it."""
     for factor, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
@@ -182,8 +184,8 @@ def _kernel(row: KernelRow) -> tuple[Cell, ...]:
 def _about(row: OpRow) -> str:
     """Everything else that is known of an operation."""
     told = [row.category, f"{row.calls:.3g} {'call' if row.calls == 1 else 'calls'}"]
-    told += [f"{_si(row.flops)}FLOP"] if row.flops else []
-    told += [f"{_si(row.bytes)}B"] if row.bytes else []
+    told += [f"{si_text(row.flops)}FLOP"] if row.flops else []
+    told += [f"{si_text(row.bytes)}B"] if row.bytes else []
     told += [f"{100 * row.roof:.0f} % of the roof ({row.bound})"] if row.roof is not None else []
     return ", ".join([*told, *filter(None, (launch_text(row), row.scope, Path(row.source).name if row.source else ""))])
 
