@@ -56,6 +56,17 @@ def test_the_settings_are_shown_with_where_they_are_from(tune: Tune, run: RunFol
     assert document["speedup"] == pytest.approx(2.0)
 
 
+def test_what_the_program_was_tuned_with_is_told(tune: Tune, run: RunFolder, folder: Path) -> None:
+    seal(run, FITS)
+    assert "tuned with" not in tune("best", "nbody.py").out
+    options = {"hold": "bodies=768", "argv": "--fast 'a b'"}
+    later = keep_run(folder / ".tuner", Path("nbody.py"), "nbody-ab12cd-2", options=options)
+    seal(later, msgspec.structs.replace(FITS, number=2))
+    assert "tuned with --knob bodies=768 -- --fast 'a b'\n" in tune("best", "nbody.py").out
+    document = json.loads(tune("best", "nbody.py", "--json").out)
+    assert (document["held"], document["argv"]) == ({"bodies": "768"}, "--fast 'a b'")
+
+
 def test_another_identity_is_no_answer_and_the_field_is_named(tune: Tune, run: RunFolder) -> None:
     seal(run)
     got = tune("best", "nbody.py")

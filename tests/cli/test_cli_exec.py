@@ -15,8 +15,10 @@ from command_line import Tune
 from handoff_samples import DEFAULT, FASTER, FLAGS, keep_run, seal
 from processor_time import least_seconds, quick_environ
 
+from tuner.handoff.contents import Control
 from tuner.machine import Environment
 from tuner.machine.here import visible
+from tuner.measure import BlockForm
 from tuner.store import RunFolder
 from tuner.store.index import Index
 
@@ -75,6 +77,12 @@ def test_the_command_gets_the_settings(
         "tune: run nbody-ab12cd: 2.00x (1.90–2.10) with xla_cpu_experimental_ynn_fusion_type= xla_cpu_max_isa=AVX2\n"
     )
     assert tune("exec", target, "--quiet", "--", "train").err == ""
+
+
+def test_what_the_workload_was_built_with_is_told(tune: Tune, run: RunFolder, became: Seen) -> None:
+    control = Control(knobs={"bodies": 768}, margin=0.005, form=BlockForm(steps=4), numerics_steps=2, tolerances=())
+    seal(run, msgspec.structs.replace(FITS, control=control))
+    assert "(tuned with bodies=768)" in tune("exec", "nbody.py", "--", "train").err
 
 
 def test_the_sealed_cache_is_loaded_where_it_lies(tune: Tune, run: RunFolder, became: Seen, tmp_path: Path) -> None:

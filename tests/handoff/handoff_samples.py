@@ -41,7 +41,7 @@ DEFAULT = msgspec.structs.replace(FASTER, settings={}, env={}, unset=(), best_ms
 OPTIONS = Options(compiler_options={"xla_cpu_experimental_ynn_fusion_type": "", "xla_cpu_max_isa": "AVX2"})
 
 
-def keep_run(store: Path, workload: Path, name: str) -> RunFolder:
+def keep_run(store: Path, workload: Path, name: str, *, options: dict[str, str] | None = None) -> RunFolder:
     """A run of `workload` that has only begun."""
     run = RunFolder(path=store / "runs" / name)
     run.create()
@@ -52,7 +52,7 @@ def keep_run(store: Path, workload: Path, name: str) -> RunFolder:
                 workload=str(workload),
                 command=("tune", str(workload)),
                 identity={"workload": workload_digest(workload)},
-                options={},
+                options=options or {},
                 inherited={},
                 tuner="0.1.0",
             )

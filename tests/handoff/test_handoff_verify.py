@@ -16,7 +16,7 @@ from tuner.handoff.doctor.finding import Finding
 from tuner.handoff.verify import verify, why_missed
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.run import tune
-from tuner.session import Deadlines, FakeMachine, Launch, LocalSession
+from tuner.session import Deadlines, FakeMachine, FakeSession, Launch, LocalSession
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +88,39 @@ def test_what_holds_holds_also_elsewhere(sealed: tuple[Path, Path], bundle: Path
         findings = checked(load_bundle(path), sealed[0], machine())
         assert levels(findings) == GOOD
         assert "sealed with 1.3" in findings["gain"].what
+
+
+def test_a_layout_is_verified_over_as_many_processes_as_it_has(sealed: tuple[Path, Path]) -> None:
+    whole = load_bundle(sealed[1])
+    assert whole.manifest.control is not None
+    place = whole.manifest.environment
+    place = msgspec.structs.replace(place, identity={**place.identity, "device_count": "4"})
+    settings = {**whole.manifest.settings, "layout": "process-per-device"}
+    manifest = msgspec.structs.replace(whole.manifest, settings=settings, environment=place)
+    launched: list[Launch] = []
+
+    def started(control_launch: str) -> set[tuple[str, int, tuple[str, ...]]]:
+        launched.clear()
+        fake = machine(device_count=4)
+        control = msgspec.structs.replace(whole.manifest.control, launch=control_launch)
+        bundle = msgspec.structs.replace(whole, manifest=msgspec.structs.replace(manifest, control=control))
+
+        def factory(launch: Launch) -> FakeSession:
+            launched.append(launch)
+            return fake.factory(launch)
+
+        for _ in verify(
+            bundle, sealed[0], python=sys.executable, environ={"NCCL_DEBUG": "WARN"}, factory=factory, clock=fake.now
+        ):
+            pass
+        return {(launch.name, launch.processes, launch.launcher) for launch in launched}
+
+    assert started("") == {("default", 1, ()), ("tuned", 4, ())}
+    assert all(launch.pins == {} for launch in launched)
+    assert started("srun -N 2") == {("default", 1, ("srun", "-N", "2")), ("tuned", 1, ("srun", "-N", "2"))}
+    assert all(launch.pins["NCCL_DEBUG"] == "WARN" for launch in launched)
+    assert all(launch.log.is_relative_to(sealed[1].parent) for launch in launched)
+    assert [path.name for path in sealed[1].parent.iterdir()] == [sealed[1].name]
 
 
 def test_verifying_changes_nothing(sealed: tuple[Path, Path], bundle: Path) -> None:

@@ -144,6 +144,9 @@ def _show(answer: Answer, workload: Path, checked: bool) -> None:
     click.echo(f"{workload.name} #{answer.number}: {answer.verdict.value}, {gain}; sealed {day} by run {answer.run}")
     by = "program" if checked else answer.by
     click.echo(f"found by {by}: {_BY[by]}")
+    if answer.held or answer.argv:
+        told = [f"--knob {name}={value}" for name, value in answer.held.items()]
+        click.echo(f"tuned with {' '.join([*told, *(['--', answer.argv] if answer.argv else [])])}")
     for name, value in answer.settings.items():
         click.echo(f"  {setting(name, value)}")
     for name, value in answer.variables.items():
@@ -170,6 +173,8 @@ def _document(answer: Answer, context: dict[str, tuple[str, str]], checked: bool
         "speedup": None if found is None else math.exp(found.gain),
         "interval": None if found is None else [math.exp(found.low), math.exp(found.high)],
         "settings": answer.settings,
+        "held": answer.held,
+        "argv": answer.argv,
         "env": answer.variables,
         "bundle": None if answer.bundle is None else str(answer.bundle),
         "program": answer.program,

@@ -110,6 +110,8 @@ def _chosen(found: Target, *, anyway: bool, default_if_changed: bool) -> tuple[B
         return None, f"default: {bundle.manifest.workload} has changed since {run}"
     notes = [f"{bundle.manifest.workload} has changed since"] if found.edited else []
     notes += [found.differs] if found.unlike else []
+    own = bundle.manifest.control.knobs if bundle.manifest.control else {}
+    notes += [f"tuned with {' '.join(f'{n}={v}' for n, v in own.items())}"] if own else []
     return bundle, f"{run} ({'; '.join(notes)}): " if notes else f"{run}: "
 
 

@@ -34,7 +34,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     """The default that a result was held against, and how.
 
     `argv`, `platform`, `knobs`: of the workload, as `Launch` takes them. `env`: changes to the environment, None:
-    unset. `margin`: the smallest gain that counted, on the log scale. `form`: how blocks were timed. `tolerances`,
+    unset. `launch`: the command that started its processes on several hosts, "" for none. `margin`: the smallest gain
+    that counted, on the log scale. `form`: how blocks were timed. `tolerances`,
     `numerics_steps`: of the numerics gate.
     """
 
@@ -42,6 +43,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     platform: str | None = None
     knobs: dict[str, OptionValue] = {}
     env: dict[str, str | None] = {}
+    launch: str = ""
     margin: float
     form: BlockForm
     numerics_steps: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -14,7 +15,8 @@ from tuner.handoff.bundle import Bundle
 from tuner.handoff.cache import isolated, loading
 from tuner.handoff.contents import Control, Manifest
 from tuner.handoff.doctor.finding import Finding, fail, ok, warn
-from tuner.knobs import PROFILE_FLAG, XLA_FLAGS
+from tuner.knobs import PROFILE_FLAG, XLA_FLAGS, Config, pins, processes
+from tuner.machine import relevant
 from tuner.machine.devices import open_devices
 from tuner.machine.environment import environment_of, mismatches
 from tuner.machine.host import read_host
@@ -22,7 +24,7 @@ from tuner.measure import Estimate, confirm, judge, pair_of, second_chance
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Arm, CacheModule, Loaded, NumericsReply, Variant
 from tuner.protocol.xla_flags import parse
-from tuner.session import Deadlines, Launch, LocalSession, Session, SessionFactory
+from tuner.session import Deadlines, GangSession, Launch, LocalSession, Session, SessionFactory
 
 __all__ = ["FIELDS", "verify", "why_missed"]
 
@@ -54,7 +56,8 @@ def verify(
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Finding]:
     """What is found, one check after another; the gain is measured last, in pairs of fresh processes: three at least,
-    and up to six while `limit_s` seconds last. Nothing is written into the bundle.
+    and up to six while `limit_s` seconds last. Nothing is written into the bundle; where its processes run on several
+    hosts, passing files lie beside it.
 
     Raises UsageError for a bundle that was sealed by a version that didn't record what this takes. `factory` and
     `clock` are for tests.
@@ -65,7 +68,9 @@ def verify(
             "was sealed without what verifying takes", where=str(bundle.path), next="seal it anew: --fresh"
         )
     began = clock()
-    with tempfile.TemporaryDirectory(prefix="tuner-verify-") as folder:
+    # On several hosts all must see the folder, as they must see the bundle.
+    beside = bundle.path.absolute().parent if control.launch else None
+    with tempfile.TemporaryDirectory(prefix=".verify-", suffix=".part", dir=beside) as folder:
         check = _Check(bundle, control, workload, python, environ, Path(folder), factory)
         gains: list[float] = []
         with check.pair() as (default, tuned):
@@ -106,7 +111,7 @@ class _Check:
         self.workload = workload
         self.python = python
         self.folder = folder
-        self.factory = factory or (lambda launch: LocalSession(launch, environ=environ, deadlines=Deadlines()))
+        self.factory = factory or self._worker
         self.environ = environ
         self.count = 0
 
@@ -117,8 +122,10 @@ class _Check:
         if self.bundle.cache is not None:
             tuned |= loading(self.bundle.cache)
         sessions = [
-            self._session("default", self.control.env, self.control.knobs),
-            self._session("tuned", tuned, {**self.control.knobs, **self.bundle.best.workload_knobs}),
+            self._session("default", {}, self.control.env, self.control.knobs),
+            self._session(
+                "tuned", self.manifest.settings, tuned, {**self.control.knobs, **self.bundle.best.workload_knobs}
+            ),
         ]
         try:
             yield sessions[0], sessions[1]
@@ -126,11 +133,22 @@ class _Check:
             for session in sessions:
                 session.close()
 
+    def _worker(self, launch: Launch) -> Session:
+        kind = GangSession if launch.launcher or launch.processes > 1 else LocalSession
+        return kind(launch, environ=self.environ, deadlines=Deadlines())
+
     def _session(
-        self, name: str, env: Mapping[str, str | None], knobs: Mapping[str, str | int | float | bool]
+        self,
+        name: str,
+        settings: Mapping[str, str],
+        env: Mapping[str, str | None],
+        knobs: Mapping[str, str | int | float | bool],
     ) -> Session:
         self.count += 1
         changes = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **isolated(), **env}
+        launcher = tuple(shlex.split(self.control.launch))
+        devices = int(self.manifest.environment.identity.get("device_count", "1"))
+        outside = {n: v for n, v in {**relevant(self.environ), **_pins(self.environ)}.items() if n not in changes}
         return self.factory(
             Launch(
                 name=name,
@@ -142,6 +160,9 @@ class _Check:
                 argv=self.control.argv,
                 platform=self.control.platform,
                 knobs=knobs,
+                processes=1 if launcher else processes(Config.of({**self.manifest.held, **settings}), devices),
+                launcher=launcher,
+                pins=outside if launcher else {},
             )
         )
 
@@ -285,6 +306,10 @@ class _Check:
         if sealed and found.high < sealed.low:
             return warn("gain", f"smaller than it was: {said}", f"tune {self.workload} may find more")
         return ok("gain", said)
+
+
+def _pins(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in pins(environ)}
 
 
 def why_missed(sealed: Sequence[CacheModule], module: CacheModule) -> str:

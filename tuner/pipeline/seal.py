@@ -229,6 +229,7 @@ def _manifest(
             platform=run.options.platform,
             knobs=dict(run.workload_knobs),
             env=emitted(run, DEFAULT),
+            launch=run.options.launch,
             margin=run.margin,
             form=baseline.form,
             numerics_steps=baseline.numerics_steps,

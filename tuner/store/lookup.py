@@ -16,6 +16,7 @@ import msgspec
 from tuner.machine.environment import Environment, mismatches
 from tuner.measure.types import Estimate, Verdict
 from tuner.store.folder import RunFolder, Store
+from tuner.store.held import held_of
 from tuner.store.reader import Reader, reading
 from tuner.store.sources import workload_digest
 
@@ -54,7 +55,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     (only the file's name is the same). `settings`: {} for the default. `estimate`: the confirmed gain, or None.
     `variables`: what the bundle emits. `unlike`: what the place has other than the identity, name → (there, here).
     `folder`: the run's, where it lies in this store; else None, and `host` and `log` say where it was taken up.
-    `time`: of sealing, seconds since the epoch."""
+    `time`: of sealing, seconds since the epoch. `held`, `argv`: knobs that the run held at one value, and the arguments
+    of the workload as a shell would read them: with others it may be another program."""
 
     run: str
     uid: str
@@ -76,6 +78,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path | None
     host: str
     log: str
+    held: dict[str, str] = {}
+    argv: str = ""
 
     @property
     def bundle(self) -> Path | None:
@@ -184,6 +188,8 @@ def _read(row: Mapping[str, Any], store: Store, question: Question, seen: Mappin
         folder=_folder(row, store),
         host=row["host"] or "",
         log=row["log"] or "",
+        held=held_of(str((row["options"] or {}).get("hold", ""))),
+        argv=str((row["options"] or {}).get("argv", "")),
     )
 
 
