@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import made_up_knobs
 import pytest
 
 from tuner.errors import Interrupted
@@ -178,7 +179,8 @@ def test_the_budget_is_kept(tune_on):
 
 
 def test_allow_numerics_admits_only_declared_knobs(tune_on, space):
-    space.write_text(space.read_text().replace('name = "xla_breaks"', 'name = "xla_breaks"\nrisk = "numerics"'))
+    declared = made_up_knobs.knob("xla_breaks", type="enum", values=("unset", "A", "B"), risk="numerics")
+    space.write_text(made_up_knobs.space(declared))
     machine = FakeMachine(effects={("xla_breaks", "B"): -0.2}, wrong={("xla_breaks", "B"): 0.001})
     assert record(tune_on(machine), ConfirmRecord).chosen == Config()
     allowed = tune_on(machine, allow=frozenset({"numerics"}))
