@@ -130,14 +130,14 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print what is in --out as Markdown, and the targets")
     options = parser.parse_args()
     if options.table:
-        found = stored(options.out)
-        print(table(found), *verdicts(found, _on_quiet(found)), sep="\n")
+        kept = stored(options.out)
+        print(table(kept), *verdicts(kept, _on_quiet(kept)), sep="\n")
         return
     options.out.mkdir(parents=True, exist_ok=True)
     models = [load(name) for name in options.models]
     for model in models:
         print(model_table(model), flush=True)
-    summaries = []
+    summaries: list[Summary] = []
     for model in models:
         for gain in (NOTHING, *(g / 100 for g in options.gains)):
             design = Design(model=model, gain=gain, budget_s=options.budget)

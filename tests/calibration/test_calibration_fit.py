@@ -56,6 +56,15 @@ def test_the_held_out_half_lies_where_the_model_puts_it(name: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_of_another_day_looks_as_the_model_says() -> None:
+    model = load("gpt-jax0.11.2")
+    half, _ = halves(read(RECORDINGS / model.recording))
+    found = check(model.noise, half, read(RECORDINGS / "gpt-later-jax0.11.2.json.gz"), runs=200)
+    assert sum(c.low is not None for c in found.values()) >= 10
+    assert [n for n, c in found.items() if not inside(c)] == ["ratio_tail"]  # one block of 130, 12 % longer
+
+
+@pytest.mark.slow
 def test_a_wrong_model_is_told() -> None:
     model = load("gpt-jax0.11.2")
     half, other = halves(read(RECORDINGS / model.recording))
