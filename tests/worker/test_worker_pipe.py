@@ -53,6 +53,20 @@ def test_end_of_the_pipe_ends_a_worker_whose_main_thread_is_busy(start_worker) -
     assert worker.process.wait(timeout=10) == 0
 
 
+def test_a_worker_that_was_asked_to_close_ends_in_its_own_time(start_worker) -> None:
+    """The end of the pipe follows the request at once, and a reference may still be on its way to the disk."""
+    worker = start_worker()
+    path = worker.folder / "sleeper.py"
+    path.write_text("import time\nprint('asleep', flush=True)\ntime.sleep(1)\nprint('awake', flush=True)\n")
+    worker.post({"id": 1, "op": "load", "workload": str(path), "argv": [], "platform": None, "knobs": {}})
+    while "asleep" not in worker.text():
+        assert worker.process.poll() is None
+    worker.post({"id": 2, "op": "close"})
+    worker.process.stdin.close()
+    assert worker.process.wait(timeout=10) == 0
+    assert "awake" in worker.text()
+
+
 def test_a_request_before_load_is_refused_and_the_worker_goes_on(start_worker) -> None:
     worker = start_worker()
     failure = worker.ask(Compile(variants=(Variant(id="c"),)))

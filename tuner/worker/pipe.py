@@ -17,6 +17,7 @@ class Pipe:
     Making one moves the streams away: fd 0 then reads nothing, and fd 1 is a second name of fd 2, so that whatever is
     printed from Python, from C or by a child process ends in the log. A thread owns the reading end. When the parent
     closes it, the process ends at once, whatever the other threads are doing: a step that hangs in C++ can't keep it.
+    Only after a Close request, which EOF follows, it ends in its own time: what is being written still gets there.
     """
 
     def __init__(self, connection: int | None = None) -> None:
@@ -50,8 +51,12 @@ class Pipe:
             os._exit(0)
 
     def _read(self) -> None:
+        closing = False
         with open(self._in, "rb", closefd=False) as stream:
             for line in stream:
                 if line.strip():
-                    self._requests.put(json.loads(line))
-        os._exit(0)
+                    request = json.loads(line)
+                    closing = request.get("op") == "close"
+                    self._requests.put(request)
+        if not closing:
+            os._exit(0)
