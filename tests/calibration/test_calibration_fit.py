@@ -14,6 +14,8 @@ from spread import NAMES, pair_log_ratios, simulated, statistics
 
 from tuner.session.noise import NoiseModel
 
+pytestmark = pytest.mark.slow
+
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "h100"
 NAMED = sorted(p.stem for p in MODELS.glob("*.json"))
 
@@ -41,7 +43,6 @@ def test_there_are_models_of_the_cpu_and_of_a_gpu() -> None:
     assert {load(name).platform for name in NAMED} == {"cpu", "gpu"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_the_held_out_half_lies_where_the_model_puts_it(name: str) -> None:
     model = load(name)
@@ -55,7 +56,6 @@ def test_the_held_out_half_lies_where_the_model_puts_it(name: str) -> None:
     assert found["pair_spread"].held_out == model.check["pair_spread"].held_out  # the table that is stored is of this
 
 
-@pytest.mark.slow
 def test_a_run_of_another_day_looks_as_the_model_says() -> None:
     model = load("gpt-jax0.11.2")
     half, _ = halves(read(RECORDINGS / model.recording))
@@ -64,7 +64,6 @@ def test_a_run_of_another_day_looks_as_the_model_says() -> None:
     assert [n for n, c in found.items() if not inside(c)] == ["ratio_tail"]  # one block of 130, 12 % longer
 
 
-@pytest.mark.slow
 def test_a_wrong_model_is_told() -> None:
     model = load("gpt-jax0.11.2")
     half, other = halves(read(RECORDINGS / model.recording))

@@ -14,6 +14,8 @@ from studies import agree
 
 from tuner.measure import Estimate
 
+pytestmark = pytest.mark.slow
+
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
 

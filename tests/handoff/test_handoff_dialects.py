@@ -32,6 +32,8 @@ from tuner.handoff.dialects import parse_raw, raw, sourced
 from tuner.measure.types import Verdict
 from tuner.protocol.xla_flags import parse
 
+pytestmark = pytest.mark.slow
+
 names = st.sampled_from(["T_", "T_a", "T_B2", "T__", "T_XLA_FLAGS"])
 # The characters that shells, docker, YAML and XLA treat specially turn up far more often than chance would have it.
 special = st.sampled_from("'\"\\$`# \t\n!*?~&|;<>()[]{}=,-+%^@:/é\u0085\u2028\ufeff")
@@ -80,7 +82,6 @@ def set_in(env: dict[str, str | None]) -> dict[str, str]:
 # -- shells ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("dialect", ["shell", "slurm"])
 @few
@@ -123,7 +124,6 @@ def test_raw_lines_mean_the_same_in_every_version_of_docker(env: dict[str, str |
     assert docker_model(data) == parse_raw(data.decode()) == set_in(env)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("docker") is None, reason="needs docker's client")
 @few
 @given(env=environments)
@@ -134,7 +134,6 @@ def test_docker_itself_reads_back_what_was_written(tmp_path: Path, env: dict[str
     assert read_by_docker(data, tmp_path) == set_in(env)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 @settings(few, max_examples=5)
 @given(env=environments)
@@ -231,7 +230,6 @@ def test_compose_refuses_what_it_cannot_quote(value: str) -> None:
     assert written("compose", {"T_a": value}) is None
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 @settings(few, max_examples=12)
 @given(env=environments, about=values)

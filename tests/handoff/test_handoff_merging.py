@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import FlagsError
@@ -79,7 +79,6 @@ flag_values = st.sampled_from(["1", "2", "p,q", "", "'x y'"])
 texts = st.lists(st.tuples(names, flag_values), max_size=5).map(lambda fs: " ".join(f"--{n}={v}" for n, v in fs))
 
 
-@settings(max_examples=60, deadline=None)
 @given(inherited=texts, measured=texts)
 def test_every_measured_flag_keeps_its_value_and_no_other_is_lost(inherited: str, measured: str) -> None:
     merged = {flag.name: flag.value for flag in parse(merge_flags(inherited, measured).text)}

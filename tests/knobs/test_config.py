@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.knobs import DEFAULT, UNSET, Config
@@ -10,7 +10,6 @@ from tuner.knobs import DEFAULT, UNSET, Config
 SETTINGS = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(["", "1", "2", UNSET]))
 
 
-@settings(max_examples=40, deadline=None)
 @given(SETTINGS)
 def test_order_and_unset_entries_make_no_difference(given_settings: dict[str, str]) -> None:
     config = Config.of(given_settings)
@@ -19,13 +18,11 @@ def test_order_and_unset_entries_make_no_difference(given_settings: dict[str, st
     assert UNSET not in config.as_dict().values()
 
 
-@settings(max_examples=40, deadline=None)
 @given(SETTINGS, SETTINGS)
 def test_equal_keys_mean_equal_configs(a: dict[str, str], b: dict[str, str]) -> None:
     assert (Config.of(a).key == Config.of(b).key) == (Config.of(a) == Config.of(b))
 
 
-@settings(max_examples=40, deadline=None)
 @given(SETTINGS, SETTINGS)
 def test_joining_lets_the_other_win(a: dict[str, str], b: dict[str, str]) -> None:
     joined = Config.of(a).join(Config.of(b))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.knobs.knob import UNSET, ValueType
@@ -35,7 +35,6 @@ def test_texts_as_compile_options_want_them() -> None:
     assert typed("enum", "O1") == "O1"
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False))
 def test_a_toml_scalars_text_stands_for_it(value: bool | int | float) -> None:
     kind: ValueType = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float"

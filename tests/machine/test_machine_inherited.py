@@ -56,6 +56,7 @@ def reads_environment(path: Path) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_no_other_library_module_reads_the_environment() -> None:
     """The CLI and the worker process may; it is their own environment."""
     package = Path(tuner.__file__).parent

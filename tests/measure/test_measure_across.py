@@ -11,6 +11,8 @@ from tuner.measure.across import geometric_mean, relative, time_gain
 from tuner.measure.confirmation import confirm
 from tuner.measure.types import Estimate
 
+pytestmark = pytest.mark.slow  # simulates
+
 
 def known(gain: float, half: float, *, n: int = 6, level: float = 0.95) -> Estimate:
     return Estimate(gain=gain, se=half / 2, low=gain - half, high=gain + half, n=n, level=level)

@@ -14,6 +14,8 @@ from measure_step import leaf, reply
 from tuner.measure import Tolerance, epsilon, judge, second_chance, tolerances
 from tuner.protocol.messages import LeafStats
 
+pytestmark = pytest.mark.slow  # simulates
+
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,8 @@ from tuner.profile import HOST_GAPS, StepProfile, analyse
 from tuner.protocol.messages import ProfileReply
 from tuner.worker.trace import launch_order, read_trace
 
+pytestmark = pytest.mark.slow
+
 MLP = card("mlp-h100")
 LAYERS, BATCH, WIDTH = 64, 512, 256
 PRODUCTS = 2.0 * BATCH * WIDTH * WIDTH * (3 * LAYERS - 1)  # the first layer's input has no gradient

@@ -15,7 +15,7 @@ from tuner.protocol.codec import OPS, ProtocolError, from_json, op_of, to_json
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Block, Compile, Compiled, CompileReply, Load, Numerics, RoundReply, Variant
 
-quick = settings(max_examples=30, deadline=None)
+quick = settings(max_examples=10)
 
 FINITE = st.floats(allow_nan=False)
 OPTION = st.booleans() | st.integers(-(2**63), 2**63 - 1) | FINITE | st.text()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tuner.protocol.xla_flags import Flag, file_of, merge, parse, problems, render
 
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=25)
 
 NO_BLANKS = str.maketrans("", "", " \t\r\n")
 NAMES = st.from_regex(r"xla_[a-z0-9_]{1,12}", fullmatch=True)

@@ -50,6 +50,7 @@ def test_the_line_that_explains_an_end_is_found(tmp_path: Path, lines: list[str]
     assert read_log(log_of(tmp_path, "".join(f"{line}\n" for line in lines))).fatal == expected
 
 
+@pytest.mark.slow
 def test_head_and_tail_are_bounded_in_lines_and_length(tmp_path: Path) -> None:
     text = "".join(f"{n} {'x' * 2000}\n" for n in range(1000))
     excerpt = read_log(log_of(tmp_path, text))
@@ -60,6 +61,7 @@ def test_head_and_tail_are_bounded_in_lines_and_length(tmp_path: Path) -> None:
     assert max(map(len, (*excerpt.head, *excerpt.tail))) <= 500
 
 
+@pytest.mark.slow
 def test_the_fatal_line_is_found_at_both_ends_of_a_huge_log(tmp_path: Path) -> None:
     filler = ("x" * 99 + "\n") * 100_000
     assert read_log(log_of(tmp_path, f"{FATAL}first\n{filler}")).fatal == f"{FATAL}first"

@@ -13,6 +13,8 @@ from tuner.protocol.messages import Variant
 from tuner.session.fake_machine import FakeMachine
 from tuner.session.noise import NoiseModel
 
+pytestmark = pytest.mark.slow  # statistics of many draws
+
 
 @pytest.mark.parametrize(("beside", "seconds"), [(1, 9), (2, 6), (3, 3), (8, 3)])
 def test_processes_made_at_one_moment_start_side_by_side(beside: int, seconds: float) -> None:
