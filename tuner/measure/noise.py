@@ -62,7 +62,7 @@ def control_noise(gains: Gains, control_s: Sequence[float], *, starts_s: Sequenc
     return ControlNoise(
         sd=max(SPREAD_FLOOR, _MAD_TO_SD * float(np.median(np.abs(x)))),
         bias=float(np.median(x)),
-        drift=_theil_sen(times, levels) * float(times.max() - times.min()),
+        drift=_theil_sen(times, levels) * float(np.ptp(times)),
         autocorrelation=_rank_correlation(x[:-1], x[1:]) + 1 / len(x) if len(x) > 3 else 0.0,
         n=len(x),
         level=spread(control_s),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 
@@ -154,7 +155,7 @@ def _log_bayes_factors(values: NDArray[np.float64]) -> NDArray[np.float64]:
         t = n * effect / np.sqrt(grown) * mean * np.sqrt(n / left)
         positive = np.maximum(2 * stdtr(n, t), np.finfo(np.float64).tiny)
         factors.append(two_sided + np.log(positive))
-    mixed: NDArray[np.float64] = np.logaddexp.reduce(np.array(factors), axis=0)
+    mixed: NDArray[np.float64] = functools.reduce(np.logaddexp, factors)
     return mixed - math.log(len(_EFFECTS))
 
 
