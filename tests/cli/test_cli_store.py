@@ -157,6 +157,7 @@ def test_a_record_cannot_name_a_place(tune: Tune, run: RunFolder, folder: Path, 
         (gzip.compress(b"junk\n")[:-9], "not an event"),
         (b"\x1f\x8bjunk", "no records"),
     ],
+    ids=["empty", "junk", "cut gzip", "no gzip"],
 )
 def test_what_is_no_records_is_refused_whole(tune: Tune, run: RunFolder, folder: Path, data: bytes, said: str) -> None:
     Path("x").write_bytes(data)
