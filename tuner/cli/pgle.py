@@ -12,7 +12,6 @@ from tuner.cli.output import look, print_json
 from tuner.cli.params import COUNT
 from tuner.cli.result_settings import settings_of
 from tuner.cli.workload import WorkloadCommand, arguments_of
-from tuner.errors import UsageError
 
 __all__ = ["command"]
 
@@ -43,8 +42,6 @@ def command(
     profile is of no use here, and says why.
     """
     settings = chosen(ctx)
-    if env_file is not None and run is not None:
-        raise UsageError("--env-file and --run say two things", next="leave one of them out")
     store = settings["store"].value
     env, knobs = settings_of(env_file, run, store)
 

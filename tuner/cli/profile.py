@@ -49,8 +49,6 @@ def command(
     settings = chosen(ctx)
     if (delay or duration) and not nsys:
         raise UsageError("--delay and --duration are for --nsys", next="add --nsys")
-    if env_file is not None and run is not None:
-        raise UsageError("--env-file and --run say two things", next="leave one of them out")
     store = settings["store"].value
     env, knobs = settings_of(env_file, run, store)
 

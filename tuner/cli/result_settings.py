@@ -18,6 +18,8 @@ def settings_of(
 ) -> tuple[dict[str, str | None], dict[str, OptionValue]]:
     """Variables to change, and parameters of build() that belong to them; a run's sealed executables are loaded, and
     nothing is added to them. Raises UsageError."""
+    if env_file is not None and run is not None:
+        raise UsageError("--env-file and --run say two things", next="leave one of them out")
     if env_file is not None:
         from tuner.handoff.dialects import parse_raw
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -16,8 +16,9 @@ from tuner.errors import TunerError
 from tuner.handoff.cache import isolated, loading, production, sealing
 from tuner.knobs import PROFILE_FLAG, XLA_FLAGS, Delivery, Recipe, check_flags
 from tuner.knobs.pgle import delivered
-from tuner.machine import DeviceLock, device_names, inherited, open_devices
+from tuner.machine import inherited
 from tuner.pipeline import workload_file
+from tuner.pipeline.alone import held_devices
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.guiding import log_of, log_size
 from tuner.profile import nsight_systems
@@ -65,12 +66,7 @@ def guide_workload(
         options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(error, options.folder) from error
-    with ExitStack() as stack:
-        reader = open_devices(environ)
-        stack.callback(reader.close)
-        devices = () if options.platform == "cpu" else reader.devices()
-        names = device_names(options.platform or ("gpu" if devices else "cpu"), devices)
-        stack.enter_context(DeviceLock(names, command=f"tune pgle {options.workload}"))
+    with held_devices(options.platform, environ, command=f"tune pgle {options.workload}"):
         begins()
         made = factory or (lambda launch: LocalSession(launch, environ=environ, deadlines=Deadlines()))
         return _Guiding(options, made).run()

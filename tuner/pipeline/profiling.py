@@ -15,9 +15,10 @@ import msgspec
 from tuner.errors import TunerError
 from tuner.handoff.cache import isolated
 from tuner.knobs import XLA_FLAGS, check_flags
-from tuner.machine import DeviceLock, device_names, inherited, open_devices, read_host
+from tuner.machine import inherited, read_host
 from tuner.machine.environment import environment_of
 from tuner.pipeline import workload_file
+from tuner.pipeline.alone import held_devices
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.profiles import measured_ceiling
 from tuner.pipeline.tracing import profile_session, step_seconds, steps_to_trace
@@ -84,11 +85,8 @@ def profile_workload(
     except OSError as error:
         raise disk_error(error, options.folder) from error
     with ExitStack() as stack:
-        reader = open_devices(environ)
-        stack.callback(reader.close)
-        devices = () if options.platform == "cpu" else reader.devices()
-        platform = options.platform or ("gpu" if devices else "cpu")
-        stack.enter_context(DeviceLock(device_names(platform, devices), command=f"tune profile {options.workload}"))
+        command = f"tune profile {options.workload}"
+        devices = stack.enter_context(held_devices(options.platform, environ, command=command))
         begins()
         launch = _launch(options)
         session = factory(launch) if factory else _local(launch, environ, timeline[: -len(worker)] if timeline else ())
