@@ -1,11 +1,12 @@
 """Time to the first step of production, before and after: a plain program, with nothing, then under a sealed bundle.
 
     python tests/benchmarks/first_start.py workloads/*.py --out result.json
+    python tests/benchmarks/first_start.py workloads/gpt.py --platform gpu --bundle .tuner/runs/ID/bundle/1
 
-For each workload file (with a `build()`): a bundle is sealed by hand (no tuning: the default settings, or --flags) with
-the tuner's own session, moved to another folder, and loaded by a plain Python program that shares no code with the
-tuner: from another folder, with another home, with and without the bundle's environment. It tells the seconds from its
-first line to its first finished step, and JAX's own cache events: requests and hits.
+For each workload file (with a `build()`): a cache is sealed by hand (no tuning: the default settings, or --flags) with
+the tuner's own session, or copied from --bundle, then moved to another folder and loaded by a plain Python program that
+shares no code with the tuner: from another folder, with another home, with and without the bundle's environment. It
+tells the seconds from its first line to its first finished step, and JAX's own cache events: requests and hits.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ print(json.dumps({"total_s": end - began, "import_s": imported - began, "build_s
 """
 
 
-def seal(workload: Path, folder: Path, flags: str) -> Path:
-    """A cache filled by the tuner's own session, moved to another place."""
-    from tuner.handoff import sealing
+def seal(workload: Path, folder: Path, flags: str, platform: str) -> dict[str, str | None]:
+    """The environment of a cache filled by the tuner's own session, moved to another place."""
+    from tuner.handoff import production, sealing
     from tuner.protocol.messages import Variant
     from tuner.session import Deadlines, Launch, LocalSession
 
@@ -65,9 +66,9 @@ def seal(workload: Path, folder: Path, flags: str) -> Path:
         log=folder / "seal.log",
         python=sys.executable,
         env=env,
-        platform="cpu",
+        platform=platform,
     )
-    session = LocalSession(launch, environ=clean(), deadlines=Deadlines())
+    session = LocalSession(launch, environ=clean(platform), deadlines=Deadlines())
     try:
         session.start()
         session.compile([Variant(id="control")])
@@ -76,13 +77,28 @@ def seal(workload: Path, folder: Path, flags: str) -> Path:
     target = folder / "some where else" / "cache"
     target.parent.mkdir()
     shutil.move(folder / "sealed", target)
-    return target
+    return {**({"XLA_FLAGS": flags} if flags else {}), **production(target)}
 
 
-def clean() -> dict[str, str]:
+def moved(bundle: Path, folder: Path) -> dict[str, str | None]:
+    """The environment of a copy of this bundle in another place."""
+    from tuner.handoff import load_bundle
+
+    target = folder / "some where else" / "bundle"
+    shutil.copytree(bundle, target)
+    return load_bundle(target).environment()
+
+
+def clean(platform: str) -> dict[str, str]:
     return {n: v for n, v in os.environ.items() if not n.startswith(("JAX_", "XLA_", "TUNER_"))} | {
-        "JAX_PLATFORMS": "cpu"
+        "JAX_PLATFORMS": {"cpu": "cpu", "gpu": "cuda"}[platform]
     }
+
+
+def over(env: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+    """`env` with these changes; None: unset."""
+    kept = {name: value for name, value in env.items() if name not in changes}
+    return kept | {name: value for name, value in changes.items() if value is not None}
 
 
 def start(workload: Path, folder: Path, env: dict[str, str]) -> dict[str, float]:
@@ -102,22 +118,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="+", type=Path)
     parser.add_argument("--flags", default="", help="XLA_FLAGS to seal and load under")
+    parser.add_argument("--bundle", type=Path, help="of the one workload: what a run has sealed")
+    parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.bundle and (len(options.workloads) > 1 or options.flags):
+        parser.error("--bundle is of one workload, and has its own flags")
     sys.path.insert(0, str(ROOT))
-    from tuner.handoff import production
-
     results = {}
+    plain = clean(options.platform)
     for workload in (path.resolve() for path in options.workloads):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            cache = seal(workload, folder, options.flags)
+            changes = (
+                moved(options.bundle, folder)
+                if options.bundle
+                else seal(workload, folder, options.flags, options.platform)
+            )
+            cache = Path(changes["JAX_COMPILATION_CACHE_DIR"] or "")
             (folder / "home").mkdir()
             flags = {"XLA_FLAGS": options.flags} if options.flags else {}
             kinds = {
-                "before": clean() | flags,
-                "after": clean() | flags | {"HOME": str(folder / "home"), **production(cache)},
+                "before": plain | flags,
+                "after": over(plain, changes) | {"HOME": str(folder / "home")},
             }
             rows: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
             for _ in range(options.rounds):
@@ -125,6 +149,7 @@ def main() -> None:
                     rows[kind].append(start(workload, folder, kinds[kind]))
             results[workload.name] = {
                 **rows,
+                "settings": {n: v for n, v in changes.items() if n != "JAX_COMPILATION_CACHE_DIR"},
                 "entries": len(list(cache.iterdir())),
                 "all_found": all(row["hits"] == row["requests"] > 0 for row in rows["after"]),
                 **{
@@ -147,6 +172,7 @@ def main() -> None:
         "python": platform.python_version(),
         "load_1m": os.getloadavg()[0],
         "flags": options.flags,
+        "platform": options.platform,
         "workloads": results,
     }
     if options.out:

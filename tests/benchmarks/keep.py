@@ -14,6 +14,7 @@ import gzip
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,7 @@ def keep(workload: Path, options: argparse.Namespace, scratch: Path) -> None:
     store = scratch / workload.stem
     began = time.monotonic()
     command = [sys.executable, "-m", "tuner", "run", workload, "--budget", options.budget, "--store", store]
+    command += shlex.split(options.tune)
     code = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
     ).returncode
@@ -97,12 +99,14 @@ def main() -> None:
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--rounds", type=int, default=6, help="of the re-measurement")
     parser.add_argument("--seconds", type=float, default=1.5, help="timed seconds a process of the re-measurement")
+    parser.add_argument("--tune", default="", metavar="OPTIONS", help="more options for the runs: '--space pgle'")
+    parser.add_argument("--scratch", type=Path, help="keep the stores, with their bundles, in this folder")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="keep-") as scratch:
         for workload in options.workloads:
-            keep(workload.resolve(), options, Path(scratch))
+            keep(workload.resolve(), options, (options.scratch or Path(scratch)).resolve())
 
 
 if __name__ == "__main__":

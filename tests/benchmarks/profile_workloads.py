@@ -30,15 +30,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workloads", nargs="*", type=Path, help="default: all of workloads/")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--store", help="keep the traces in this folder")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of sums")
     parser.add_argument("--scaled", type=float, default=SCALED, help="how much longer work may be in the trace")
     asked = parser.parse_args()
     results: dict[str, Any] = {}
     off = 0
-    with tempfile.TemporaryDirectory() as store:
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
         for workload in asked.workloads or sorted((ROOT / "workloads").glob("*.py")):
-            found = results[workload.stem] = profiled(workload, store, asked.python)
+            found = results[workload.stem] = profiled(workload, asked.store or scratch, asked.python)
+            asked.out.write_text(json.dumps(results, indent=1) + "\n")
             if "error" in found:
                 print(f"{workload.stem}: {found['error']}")
                 off += 1
@@ -55,10 +58,9 @@ def main() -> int:
                 f"{workload.stem}: step {step:.4g} ms, parts {misses[0]:+.2%}, traced work {misses[1]:+.2%} too long, "
                 f"operations {misses[2]:+.2%} of work, {breakdown['attributed']:.0%} known; "
                 f"{breakdown['traced_ms']:.4g} ms in the trace, {breakdown['dispatch_ms']:.3g} ms to call; "
-                f"{said['bound']}-bound, {'no' if roof is None else f'{roof:.0%} of the'} roof{', OFF' if bad else ''}"
+                f"{said['bound']}-bound, {'no' if roof is None else f'{roof:.0%} of the'} roof{', OFF' if bad else ''}",
+                flush=True,
             )
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(results, indent=1) + "\n")
     return 1 if off else 0
 
 
