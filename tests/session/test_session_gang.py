@@ -303,6 +303,9 @@ def test_real_ranks_hold_their_parts_and_one_that_dies_ends_all(
     assert again.check is True
     assert all(leaf.l2 < 1e-4 and leaf.masks_equal for leaf in again.leaves)
     assert next(leaf for leaf in again.leaves if leaf.steps == 3).travel
+    # Files appear in their own time: until then a rank has its reference in memory, and never takes another's for it.
+    (tmp_path / "reference.bin.rank1").unlink()
+    assert session.numerics("fast", steps=3, reference=reference) == again
     nudged = session.numerics("control", steps=3, reference=reference, nudge=1)
     assert isinstance(nudged, NumericsReply)
     assert all(leaf.l2 < 1e-4 for leaf in nudged.leaves)

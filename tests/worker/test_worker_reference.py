@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tuner.worker.failures import Refused
-from tuner.worker.reference import Leaf, Reference, read, write
+from tuner.worker.reference import WHOLE, Leaf, Reference, file_of, read, write
 
 LEAVES = (
     Leaf("out['w']", "bfloat16", np.linspace(-2, 2, 6).astype(ml_dtypes.bfloat16).reshape(2, 3), None),
@@ -54,3 +54,15 @@ def test_another_file_and_a_missing_one_are_refused(tmp_path: Path) -> None:
     for name in ("reference.bin", "missing.bin"):
         with pytest.raises(Refused, match=f"{name} holds no reference outputs"):
             read(tmp_path / name)
+
+
+def test_a_rank_takes_its_own_part_or_a_whole_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "reference.bin"
+    write(Reference({1: LEAVES}), path)
+    assert read(path, (1, 2)).part == WHOLE
+    write(Reference({1: LEAVES}, part=(0, 2)), path)
+    assert read(path, (0, 2)).part == (0, 2)
+    for part in (WHOLE, (1, 2), (0, 4)):
+        with pytest.raises(Refused, match=f"this is rank {part[0]} of {part[1]}, it has the part of rank 0 of 2"):
+            read(path, part)
+    assert {file_of(path, rank).name for rank in (0, 1)} == {"reference.bin", "reference.bin.rank1"}

@@ -149,20 +149,17 @@ class GangSession:
         """Every rank holds its own part of each array against its own reference, a file beside `reference`; against
         `reference` itself where one process made that. Each leaf's statistics are those of the worst rank."""
         self._life.require()
-        requests = [
-            Numerics(
-                id=handle,
-                steps=steps,
-                reference=str(_of_rank(reference, rank, save=save)),
-                save=save,
-                nudge=nudge,
-                nudge_size=nudge_size,
-                precise=precise,
-                function=function,
-            )
-            for rank in range(len(self._ranks.connections))
-        ]
-        replies = self._ask(NumericsReply, requests, limit_s=self._limits.numerics(steps))
+        request = Numerics(
+            id=handle,
+            steps=steps,
+            reference=str(reference),
+            save=save,
+            nudge=nudge,
+            nudge_size=nudge_size,
+            precise=precise,
+            function=function,
+        )
+        replies = self._ask(NumericsReply, self._all(request), limit_s=self._limits.numerics(steps))
         return next((r for r in replies if isinstance(r, Failure)), None) or worst(
             [r for r in replies if isinstance(r, NumericsReply)]
         )
@@ -287,10 +284,3 @@ def _gang(hellos: Sequence[Hello], *, divide_cpu: bool, fills_cache: bool) -> li
         )
         for rank, hello in enumerate(hellos)
     ]
-
-
-def _of_rank(reference: Path, rank: int, *, save: bool) -> Path:
-    if rank == 0:
-        return reference
-    own = reference.with_name(f"{reference.name}.rank{rank}")
-    return own if save or own.exists() else reference

@@ -16,7 +16,7 @@ from tuner.protocol.messages import LeafStats, Numerics, NumericsReply
 from tuner.worker import shards
 from tuner.worker.failures import Refused, first_line
 from tuner.worker.precise import precise_reference
-from tuner.worker.reference import Leaf, Reference, Writing, collected, read, stamp_of
+from tuner.worker.reference import Leaf, Reference, Writing, collected, file_of, read, stamp_of
 from tuner.worker.saved import Saved, is_key, restored, to_host, words_of
 from tuner.worker.session import WorkerSession
 from tuner.worker.stats import Difference, Start, compared, compared_on_device
@@ -81,18 +81,20 @@ def _inputs(session: WorkerSession) -> dict[int, tuple[Leaf, ...]]:
 
 def _saved(session: WorkerSession, reference: Reference, request: Numerics) -> NumericsReply:
     session.quiet()
-    session.writing = Writing(reference, Path(request.reference))
+    rank, _ = session.part
+    session.writing = Writing(replace(reference, part=session.part), file_of(Path(request.reference), rank))
     if request.precise:
         session.quiet()  # another process may be the next to read it
     return NumericsReply(leaves=(), precision=reference.precision)
 
 
 def _reference(session: WorkerSession, request: Numerics) -> Reference:
-    path = Path(request.reference)
-    if session.writing is not None and session.writing.path == path:
+    path, own = Path(request.reference), file_of(Path(request.reference), session.part[0])
+    if session.writing is not None and session.writing.path == own:
         reference = session.writing.reference
     else:
-        reference = session.references.get(stamp_of(path)) or read(path)
+        path = own if own.exists() else path
+        reference = session.references.get(stamp_of(path)) or read(path, session.part)
         session.references = {stamp_of(path): reference}
     if missing := {1, request.steps} - reference.horizons.keys():
         have = ", ".join(map(str, sorted(reference.horizons)))

@@ -20,7 +20,10 @@ from tuner.protocol.failure import FailureClass
 from tuner.worker.failures import Refused
 from tuner.worker.saved import is_key, to_host
 
-__all__ = ["Leaf", "Reference", "Writing", "collected", "read", "stamp_of", "write"]
+__all__ = ["WHOLE", "Leaf", "Reference", "Writing", "collected", "file_of", "read", "stamp_of", "write"]
+
+WHOLE = (0, 1)
+"""The part of a process that is alone."""
 
 _MAGIC = b"tuner reference 1\n"
 _LENGTH = 8  # bytes of the description's length
@@ -47,11 +50,12 @@ class Leaf:
 @dataclass(frozen=True)
 class Reference:
     """Output leaves after so many steps from the initial state; after none: the inputs, where they have to be told.
-    `precision`: the dtype that they were computed in,
-    where that is not the step's own."""
+    `precision`: the dtype that they were computed in, where that is not the step's own. `part`: the rank, of how
+    many, whose part of every array this is; each rank of a gang has a file of its own."""
 
     horizons: Mapping[int, tuple[Leaf, ...]]
     precision: str = ""
+    part: tuple[int, int] = WHOLE
 
 
 def collected(outputs: Any) -> tuple[Leaf, ...]:
@@ -75,6 +79,11 @@ def stamp_of(path: Path) -> tuple[str, int, int]:
     except OSError:
         return str(path), 0, 0
     return str(path), status.st_mtime_ns, status.st_size
+
+
+def file_of(path: Path, rank: int) -> Path:
+    """Where that rank of a gang keeps its part of the reference `path`."""
+    return path.with_name(f"{path.name}.rank{rank}") if rank else path
 
 
 class Writing:
@@ -120,7 +129,7 @@ def write(reference: Reference, path: Path) -> None:
         }
         for steps, leaf in leaves
     ]
-    description = json.dumps({"precision": reference.precision, "leaves": entries}).encode()
+    description = json.dumps({"precision": reference.precision, "part": reference.part, "leaves": entries}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     with unfinished.open("wb") as stream:
@@ -133,9 +142,9 @@ def write(reference: Reference, path: Path) -> None:
     unfinished.replace(path)
 
 
-def read(path: Path) -> Reference:
+def read(path: Path, part: tuple[int, int] = WHOLE) -> Reference:
     """The reference in `path`, whose leaves are read from the disk as they are needed. Raises Refused(PROTOCOL) if
-    there is none."""
+    there is none, or if it is neither whole nor this part."""
     try:
         raw = np.memmap(path, np.uint8, mode="r")
         begin = len(_MAGIC) + _LENGTH
@@ -143,6 +152,8 @@ def read(path: Path) -> Reference:
             raise ValueError("it begins otherwise")
         end = begin + int.from_bytes(raw[len(_MAGIC) : begin].tobytes(), "little")
         told = json.loads(raw[begin:end].tobytes())
+        if (made := tuple(told["part"])) not in (WHOLE, part):
+            raise ValueError(f"this is rank {part[0]} of {part[1]}, it has the part of rank {made[0]} of {made[1]}")
         dtypes = [jnp.dtype(entry["stored"]) for entry in told["leaves"]]
         sizes = [
             math.prod(entry["shape"]) * dtype.itemsize for entry, dtype in zip(told["leaves"], dtypes, strict=True)
@@ -154,8 +165,8 @@ def read(path: Path) -> Reference:
             leaf = Leaf(entry["path"], entry["dtype"], data, entry["key_impl"])
             horizons[entry["steps"]] = (*horizons.get(entry["steps"], ()), leaf)
     except (OSError, KeyError, ValueError) as error:
-        raise Refused(FailureClass.PROTOCOL, f"{path} holds no reference outputs: {error}") from error
-    return Reference(horizons, told["precision"])
+        raise Refused(FailureClass.PROTOCOL, f"{path} holds no reference outputs for this process: {error}") from error
+    return Reference(horizons, told["precision"], made)
 
 
 def _bytes(data: np.ndarray[Any, Any]) -> memoryview:

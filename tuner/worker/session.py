@@ -94,6 +94,11 @@ class WorkerSession:
     def platform(self) -> str:
         return str(jax.default_backend())
 
+    @property
+    def part(self) -> tuple[int, int]:
+        """This process's rank, of how many."""
+        return (0, 1) if self.gang is None else (self.gang.rank, self.gang.size)
+
     def twin(self, key: tuple[str, ...]) -> Candidate | None:
         """A living candidate with the same settings. It is used again, not compiled again: two jitted functions with
         equal options share what jax caches, and clearing one would take the executable from the other."""
