@@ -7,8 +7,9 @@ consecutive steps to the last output, half a second each: handing over the first
 millisecond on a GPU, which is in the block. A round is one process for the default and one for each env-file, one at a
 time, in random order; speed-ups are ratios within a round. Their geometric mean is printed, which is what a run of the
 tuner estimates too (where processes come in a quick and a slow kind, a median of a few takes either), and in brackets
-the smallest and the largest, which for a few rounds is no interval: `tests/calibration/reproduce.py` computes one. Processes inherit this
-one's variables: `XLA_PYTHON_CLIENT_PREALLOCATE=false python …` times all forms as a run of the tuner does.
+the smallest and the largest, which for a few rounds is no interval: `tests/calibration/reproduce.py` computes one.
+Processes inherit this one's variables: `XLA_PYTHON_CLIENT_PREALLOCATE=false python …` times all forms as a run of the
+tuner does.
 """
 
 from __future__ import annotations
@@ -131,9 +132,8 @@ def main() -> None:
     print(f"default: {statistics.median(medians['default']):.3f} ms")
     for name, ratios in speedups.items():
         spread = f"{min(ratios):.4f} to {max(ratios):.4f}"
-        print(
-            f"{name}: {statistics.median(medians[name]):.3f} ms, speed-up {statistics.geometric_mean(ratios):.4f} ({spread})"
-        )
+        mean = statistics.geometric_mean(ratios)
+        print(f"{name}: {statistics.median(medians[name]):.3f} ms, speed-up {mean:.4f} ({spread})")
 
 
 if __name__ == "__main__":
