@@ -62,9 +62,14 @@ def test_what_the_program_was_tuned_with_is_told(tune: Tune, run: RunFolder, fol
     options = {"hold": "bodies=768", "argv": "--fast 'a b'"}
     later = keep_run(folder / ".tuner", Path("nbody.py"), "nbody-ab12cd-2", options=options)
     seal(later, msgspec.structs.replace(FITS, number=2))
-    assert "tuned with --knob bodies=768 -- --fast 'a b'\n" in tune("best", "nbody.py").out
-    document = json.loads(tune("best", "nbody.py", "--json").out)
+    got = tune("best", "nbody.py", "--knob", "bodies=768")
+    assert "tuned with --knob bodies=768 -- --fast 'a b'\n" in got.out
+    document = json.loads(tune("best", "nbody.py", "--knob", "bodies=768", "--json").out)
     assert (document["held"], document["argv"]) == ({"bodies": "768"}, "--fast 'a b'")
+    assert "tuned with" not in tune("best", "nbody.py").out
+    got = tune("best", "nbody.py", "--knob", "bodies=512")
+    assert (got.code, got.out) == (4, "")
+    assert "not tuned so, only as it stands, with bodies=768 -- --fast 'a b'" in got.err
 
 
 def test_another_identity_is_no_answer_and_the_field_is_named(tune: Tune, run: RunFolder) -> None:

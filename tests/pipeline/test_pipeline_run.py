@@ -165,6 +165,14 @@ def test_a_held_knob_is_in_the_default_too_and_is_not_searched(tune_on):
     assert "FAKE_VARIABLE=1\n" in Path(outcome.files["env"]).read_text()
 
 
+def test_what_makes_the_program_of_the_file_is_told_apart_from_settings_that_are_held(tune_on, options):
+    options.workload.write_text("def build(width=4, name=''):\n    raise RuntimeError('never executed')\n")
+    hold = {"FAKE_VARIABLE": "1", "width": "8", "name": "a b"}
+    started = tune_on(FakeMachine(effects={}), hold=hold, argv=("--fast",)).events[0]
+    assert started.options["hold"] == "FAKE_VARIABLE=1 'name=a b' width=8"
+    assert started.options["form"] == "'name=a b' width=8 -- --fast"
+
+
 def test_a_short_budget_says_what_it_skips_and_still_confirms(tune_on):
     machine = FakeMachine(effects={GOOD: -0.05}, start_s=10.0, compile_s=10.0)
     outcome = tune_on(machine, budget_s=60.0)

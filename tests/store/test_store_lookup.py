@@ -56,9 +56,11 @@ def keep(
     cpu: str = "Made Up 9000",
     program: str = PROGRAM,
     finished: bool = True,
+    **options: str,
 ) -> None:
     """A run of nbody.py, `at` seconds after the first."""
-    first = msgspec.structs.replace(started(run), identity={"workload": digest})
+    first = started(run)
+    first = msgspec.structs.replace(first, identity={"workload": digest}, options={**first.options, **options})
     probe = probed()
     assert isinstance(probe.record, ProbeRecord)
     place = Environment(identity={**ENVIRONMENT.identity, "cpu": cpu}, context=ENVIRONMENT.context)
@@ -208,3 +210,32 @@ def test_a_writer_does_not_hold_up_a_look(tmp_path: Path) -> None:
     found = look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE)
     holder.close()
     assert found.answer is not None
+
+
+def test_the_file_as_it_stands_goes_before_what_it_is_with_other_parameters(store: Store) -> None:
+    keep(store, "a", 1, form="")
+    keep(store, "b", 2, at=10, hold="bodies=768", form="bodies=768")
+    keep(store, "c", 3, at=20, hold="xla_x=1", form="")
+    keep(store, "d", 4, at=30, argv="--fast", form="-- --fast")
+    answer = ask(store, seen=HERE).answer
+    assert answer is not None
+    assert (answer.number, answer.form) == (3, "")
+    answer = ask(store, seen=HERE, knobs={"bodies": "768"}).answer
+    assert answer is not None
+    assert (answer.number, answer.form, answer.held, answer.argv) == (2, "bodies=768", {"bodies": "768"}, "")
+    found = ask(store, seen=HERE, knobs={"bodies": "512"})
+    assert (found.answer, found.forms) == (None, ("", "-- --fast", "bodies=768"))
+    answer = ask(store, seen=HERE, number=4).answer
+    assert answer is not None
+    assert (answer.number, answer.argv) == (4, "--fast")
+    answer = ask(store, seen=HERE, previous=True).answer
+    assert answer is not None
+    assert answer.number == 1
+
+
+def test_without_one_of_the_file_as_it_stands_the_newest_other_one_is_told(store: Store) -> None:
+    keep(store, "a", 1, hold="bodies=768", form="bodies=768")
+    keep(store, "b", 2, at=10, hold="bodies=512")  # from before forms were told
+    answer = ask(store, seen=HERE).answer
+    assert answer is not None
+    assert (answer.number, answer.form) == (2, "bodies=512")

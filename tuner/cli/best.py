@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.boundary import Trouble, show_trouble
-from tuner.cli.options import chosen, json_option, setting_options
+from tuner.cli.options import chosen, form_of, form_option, json_option, setting_options
 from tuner.cli.output import print_json
 from tuner.errors import UsageError
+from tuner.store.held import forms_told
 
 if TYPE_CHECKING:
-    from tuner.store.lookup import Answer
+    from tuner.store.lookup import Answer, Found
 
 __all__ = ["command"]
 
@@ -35,6 +36,7 @@ _BY = {
 )
 @click.option("--previous", is_flag=True, help="The bundle before the newest, to go back to.")
 @click.option("--number", type=click.IntRange(min=1), metavar="N", help="The bundle with this number.")
+@form_option
 @setting_options("python", "store")
 @json_option
 @click.pass_context
@@ -45,6 +47,7 @@ def command(
     place: str | None,
     previous: bool,
     number: int | None,
+    knobs: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> int:
     """Show the best settings that are known for WORKLOAD here.
@@ -63,7 +66,7 @@ def command(
     from tuner.store.lookup import look_up, question_of
 
     store = locate_store(where)
-    question = question_of(workload, number=number, previous=previous)
+    question = question_of(workload, number=number, previous=previous, knobs=form_of(knobs))
     if place is None:
         seen = visible(python)
     else:
@@ -79,7 +82,7 @@ def command(
         click.echo(f"tune: {found.notice}", err=True)
     answer = found.answer
     if answer is None or (checked and answer.by != "program" and not _same(answer, question.program)):
-        why = _why(workload, where, found.unfinished, answer is not None, number=number, previous=previous)
+        why = _why(workload, where, found, answer is not None, number=number, previous=previous)
         show_trouble(Trouble(what=why, where=str(workload), next=f"tune {workload}"))
         return _NO_ANSWER
     if answer.unlike:
@@ -117,17 +120,17 @@ def _same(answer: Answer, program: str) -> bool:
     return program in (answer.program, answer.first_program)
 
 
-def _why(
-    workload: Path, where: str, unfinished: tuple[str, ...], changed: bool, *, number: int | None, previous: bool
-) -> str:
+def _why(workload: Path, where: str, found: Found, changed: bool, *, number: int | None, previous: bool) -> str:
     if changed:
         return "the step lowers to another program than the one that was tuned"
     if number is not None:
         return f"{where} has no bundle {number} of {workload.name}"
     if previous:
         return f"{where} has no bundle of {workload.name} before the newest"
-    if unfinished:
-        return f"run {unfinished[0]} is unfinished: it has no verdict yet"
+    if found.forms:
+        return f"not tuned so, only {forms_told(found.forms)}"
+    if found.unfinished:
+        return f"run {found.unfinished[0]} is unfinished: it has no verdict yet"
     return f"not tuned yet: {where} keeps no result of it"
 
 

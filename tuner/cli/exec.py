@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tuner.cli.boundary import describe
-from tuner.cli.options import chosen, setting_options
+from tuner.cli.options import chosen, form_of, form_option, setting_options
 from tuner.errors import LaunchFailed, UsageError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class ExecCommand(click.Command):
 @click.option("--previous", is_flag=True, help="The workload's bundle before the newest, to go back.")
 @click.option("--number", type=click.IntRange(min=1), metavar="N", help="The workload's bundle with this number.")
 @click.option("--anyway", is_flag=True, help="Use settings that were measured on another machine or jax.")
+@form_option
 @setting_options("store")
 @click.pass_context
 def command(
@@ -70,6 +71,7 @@ def command(
     previous: bool,
     number: int | None,
     anyway: bool,
+    knobs: tuple[tuple[str, str], ...],
 ) -> int:
     """Become COMMAND, under the best settings that are known.
 
@@ -86,7 +88,14 @@ def command(
 
     if previous and number is not None:
         raise UsageError("--previous and --number exclude each other", next="give one of them")
-    found = resolve(target, store=settings["store"].value, seen=visible(command[0]), number=number, previous=previous)
+    found = resolve(
+        target,
+        store=settings["store"].value,
+        seen=visible(command[0]),
+        number=number,
+        previous=previous,
+        knobs=form_of(knobs),
+    )
     bundle, said = _chosen(found, anyway=anyway, default_if_changed=default_if_changed)
     environ = dict(os.environ)
     if bundle is not None:

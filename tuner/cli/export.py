@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.boundary import Trouble, show_trouble
-from tuner.cli.options import chosen, setting_options
+from tuner.cli.options import chosen, form_of, form_option, setting_options
 from tuner.cli.output import write_out
 from tuner.cli.params import ParamType
 from tuner.cli.suggest import did_you_mean
@@ -44,10 +44,17 @@ class Format(ParamType):
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.  [stdout]")
 @click.option("--cache-dir", metavar="DIR", help="Where the sealed cache will be when the program runs; sets it.")
 @click.option("--merge-flags", is_flag=True, help="Merge with the XLA_FLAGS of this environment.")
+@form_option
 @setting_options("store")
 @click.pass_context
 def command(
-    ctx: click.Context, target: str, form: str, out: Path | None, cache_dir: str | None, merge_flags: bool
+    ctx: click.Context,
+    target: str,
+    form: str,
+    out: Path | None,
+    cache_dir: str | None,
+    merge_flags: bool,
+    knobs: tuple[tuple[str, str], ...],
 ) -> int:
     """Write the settings of a result for the program's starter.
 
@@ -60,7 +67,7 @@ def command(
     from tuner.handoff.emission import content_of
     from tuner.handoff.target import resolve
 
-    found = resolve(target, store=settings["store"].value)
+    found = resolve(target, store=settings["store"].value, knobs=form_of(knobs))
     if found.bundle is None:
         show_trouble(Trouble(what=f"nothing to export: {found.why}", where=target, next="tune WORKLOAD finishes it"))
         return _NOTHING_FOUND

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import click
 
 from tuner.cli.invocation import Invocation
-from tuner.cli.params import SWITCH
+from tuner.cli.params import SWITCH, Assignment
 from tuner.cli.settings import SETTINGS, Chosen, Setting, choose
 from tuner.errors import UsageError
 
-__all__ = ["KNOB_SETTINGS", "RUN_SETTINGS", "chosen", "json_option", "setting_options"]
+__all__ = ["KNOB_SETTINGS", "RUN_SETTINGS", "chosen", "form_of", "form_option", "json_option", "setting_options"]
 
 KNOB_SETTINGS = ("space", "knob", "platform", "allow", "override", "python")
 """Settings that decide which knobs there are."""
@@ -55,6 +55,20 @@ def setting_options(*names: str) -> Callable[[F], F]:
         return command
 
     return decorate
+
+
+form_option = click.option(
+    "--knob",
+    "knobs",
+    type=Assignment(),
+    multiple=True,
+    help="A parameter of build() that the result was tuned with. Repeatable.  [none, if there is such a result]",
+)
+
+
+def form_of(knobs: tuple[tuple[str, str], ...]) -> dict[str, str] | None:
+    """What `form_option` gave, for a question to the store."""
+    return dict(knobs) or None
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.boundary import Trouble, show_trouble
-from tuner.cli.options import chosen, json_option, setting_options
+from tuner.cli.options import chosen, form_of, form_option, json_option, setting_options
 from tuner.cli.output import look, print_json
 from tuner.cli.params import DURATION
 from tuner.errors import StoreError, TunerError, UsageError
@@ -28,11 +28,18 @@ _NO_ANSWER = 4
 @click.argument("workload", type=click.Path(path_type=Path), required=False)
 @click.option("--time", "limit_s", type=DURATION, default="60s", metavar="TIME", help="Go on for about so long.  [60s]")
 @click.option("--require-gain", is_flag=True, help="A gain that can't be told in that time is a failure too.")
+@form_option
 @setting_options("python", "store")
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, target: str, workload: Path | None, limit_s: float, require_gain: bool, as_json: bool
+    ctx: click.Context,
+    target: str,
+    workload: Path | None,
+    limit_s: float,
+    require_gain: bool,
+    knobs: tuple[tuple[str, str], ...],
+    as_json: bool,
 ) -> int:
     """Check that a bundle still holds here, and exit 3 if not.
 
@@ -48,7 +55,7 @@ def command(
     from tuner.machine.inherited import inherited
 
     try:
-        found = resolve(target, store=settings["store"].value, cached=True)
+        found = resolve(target, store=settings["store"].value, cached=True, knobs=form_of(knobs))
     except TunerError as error:
         if isinstance(error, (UsageError, StoreError)):
             raise

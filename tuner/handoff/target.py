@@ -13,7 +13,8 @@ from tuner.handoff.bundle import MANIFEST_FILE, Bundle, latest_bundle, load_bund
 from tuner.machine.environment import mismatches
 from tuner.store.find import find_run, runs_at, similar_files
 from tuner.store.folder import RunFolder, locate_store
-from tuner.store.lookup import look_up, question_of
+from tuner.store.held import forms_told
+from tuner.store.lookup import Found, Question, look_up, question_of
 
 __all__ = ["Target", "resolve"]
 
@@ -43,19 +44,22 @@ def resolve(
     cached: bool = False,
     number: int | None = None,
     previous: bool = False,
+    knobs: Mapping[str, str] | None = None,
 ) -> Target:
     """What is meant by `name`: the path of a bundle, of a run's folder or of a workload, or a run's id in `store`.
 
     `seen`: what is known of the place (`visible`). Of a workload's bundles the newest that fits the place counts, or
-    the one with this `number`, or the one `previous` to the newest; one that doesn't fit, or was made for another
+    the one with this `number`, or the one `previous` to the newest, tuned with the parameters `knobs` of
+    build() (None: without any, if there is such a one); one that doesn't fit, or was made for another
     text of the file, comes only if there is no other. `cached`: read the sealed cache too. Raises UsageError if nothing
     or several things are meant, TunerError for a bundle that was changed.
     """
     path = Path(os.path.expanduser(name))
     if path.is_file() and path.name != MANIFEST_FILE:
-        return _of_workload(path, store, seen or {}, cached, number, previous)
-    if number is not None or previous:
-        raise UsageError("this names one result already", where=name, next="name the workload's file to go back")
+        question = question_of(path, number=number, previous=previous, knobs=knobs)
+        return _of_workload(path, store, seen or {}, cached, question)
+    if number is not None or previous or knobs:
+        raise UsageError("this names one result already", where=name, next="name the workload's file")
     if path.is_dir():
         return _in_folder(path, seen or {}, cached)
     if path.is_file():
@@ -99,13 +103,11 @@ def _of_run(run: RunFolder, seen: Mapping[str, str], cached: bool) -> Target:
     return _load(newest, seen, cached)
 
 
-def _of_workload(
-    path: Path, store: str, seen: Mapping[str, str], cached: bool, number: int | None, previous: bool
-) -> Target:
-    found = look_up(locate_store(store), question_of(path, number=number, previous=previous), seen=seen)
+def _of_workload(path: Path, store: str, seen: Mapping[str, str], cached: bool, question: Question) -> Target:
+    found = look_up(locate_store(store), question, seen=seen)
     answer = found.answer
     if answer is None:
-        return Target(why=_none(path, store, found.unfinished, number, previous), notice=found.notice)
+        return Target(why=_none(path, store, found, question), notice=found.notice)
     edited = answer.by == "name"
     if answer.bundle is None:
         where = f"its bundle was sealed on {answer.host or 'another machine'} and isn't here"
@@ -114,11 +116,13 @@ def _of_workload(
     return msgspec.structs.replace(target, edited=edited, notice=found.notice)
 
 
-def _none(path: Path, store: str, unfinished: tuple[str, ...], number: int | None, previous: bool) -> str:
-    if number is not None:
-        return f"{store} has no bundle {number} of {path.name}"
-    if previous:
+def _none(path: Path, store: str, found: Found, question: Question) -> str:
+    if question.number is not None:
+        return f"{store} has no bundle {question.number} of {path.name}"
+    if question.previous:
         return f"{store} has no bundle of {path.name} before the newest"
-    if unfinished:
-        return f"run {unfinished[0]} is unfinished: it has no verdict yet"
+    if found.forms:
+        return f"{path.name} was not tuned so, only {forms_told(found.forms)}"
+    if found.unfinished:
+        return f"run {found.unfinished[0]} is unfinished: it has no verdict yet"
     return f"{path} was not tuned yet: {store} keeps no run of it"

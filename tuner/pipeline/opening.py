@@ -32,7 +32,7 @@ from tuner.report.listener import Listener
 from tuner.session import Deadlines, GangSession, Launch, LocalSession, Session, SessionFactory
 from tuner.store import EventLog, earlier_run, new_run, open_store, run_identity
 from tuner.store.events import RunStarted
-from tuner.store.held import held_text
+from tuner.store.held import form_text, held_text
 from tuner.store.index import Index
 from tuner.store.study import StudyMirror
 from tuner.store.upkeep import restore_studies
@@ -115,7 +115,7 @@ def opened(
                     workload=str(options.workload),
                     command=options.command,
                     identity=identity,
-                    options=_meaning(options),
+                    options={**_meaning(options), "form": _form(options, workload_knobs)},
                     inherited=relevant(env),
                     tuner=tuner.__version__,
                 )
@@ -217,6 +217,11 @@ def _meaning(options: RunOptions) -> dict[str, str]:
         **({"pgle": options.pgle} if options.pgle != "cache" else {}),
         **({"install_path": options.install_path} if options.install_path else {}),
     }
+
+
+def _form(options: RunOptions, workload_knobs: Mapping[str, OptionValue]) -> str:
+    knobs = held_text({name: options.hold[name] for name in workload_knobs})
+    return form_text(knobs, shlex.join(options.argv))
 
 
 def _hold(

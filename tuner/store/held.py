@@ -1,11 +1,13 @@
-"""Knobs that a run held, as the one text in its options, and back."""
+"""Knobs that a run held, and the form in which it took its workload, as texts of its options, and back."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-__all__ = ["held_of", "held_text"]
+__all__ = ["form_of", "form_text", "forms_told", "held_of", "held_text"]
+
+_ARGUMENTS = "--"  # no knob: those have a value
 
 
 def held_text(held: Mapping[str, str]) -> str:
@@ -15,9 +17,30 @@ def held_text(held: Mapping[str, str]) -> str:
 
 def held_of(text: str) -> dict[str, str]:
     """The knobs in such a text; words that are none, as a text from elsewhere may hold, are left out."""
-    try:
-        words = shlex.split(text)
-    except ValueError:  # an open quote: a value that was written without quoting it
-        words = text.split()
-    pairs = (word.partition("=") for word in words if "=" in word)
+    pairs = (word.partition("=") for word in _words(text) if "=" in word)
     return {name: value for name, _, value in pairs}
+
+
+def form_text(knobs: str, argv: str) -> str:
+    """What makes of a workload's file the program that a run tuned: parameters of build() as `held_text` has them, then
+    the workload's arguments. "" where it was built as it stands."""
+    return " ".join([*filter(None, [knobs]), *([_ARGUMENTS, argv] if argv else [])])
+
+
+def form_of(text: str) -> tuple[str, str]:
+    """The parameters and the arguments in a form's text."""
+    words = _words(text)
+    end = words.index(_ARGUMENTS) if _ARGUMENTS in words else len(words)
+    return shlex.join(words[:end]), shlex.join(words[end + 1 :])
+
+
+def forms_told(forms: Iterable[str]) -> str:
+    """Forms for a message: ``as it stands, with width=8``."""
+    return ", ".join(f"with {form}" if form else "as it stands" for form in forms)
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # an open quote: a value that was written without quoting it
+        return text.split()

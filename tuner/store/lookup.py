@@ -16,7 +16,7 @@ import msgspec
 from tuner.machine.environment import Environment, mismatches
 from tuner.measure.types import Estimate, Verdict
 from tuner.store.folder import RunFolder, Store
-from tuner.store.held import held_of
+from tuner.store.held import form_of, held_of
 from tuner.store.reader import Reader, reading
 from tuner.store.sources import workload_digest
 
@@ -27,8 +27,8 @@ __all__ = ["Answer", "Found", "Question", "look_up", "question_of"]
 
 _COLUMNS = """
 SELECT r.uid, r.run, r.workload, r.digest, r.program, r.first_program, r.verdict, r.context, r.host, r.log, r.options,
-       r.environment, b.number, b.time, b.variables, v.gain, v.se, v.low, v.high, v.level, v.n, v.control_ms, v.best_ms,
-       c.settings, e.identity
+       r.form, r.environment, b.number, b.time, b.variables, v.gain, v.se, v.low, v.high, v.level, v.n, v.control_ms,
+       v.best_ms, c.settings, e.identity
 FROM tuner_runs r
 JOIN tuner_bundles b ON b.uid = r.uid
 JOIN tuner_environments e ON e.environment = r.environment
@@ -40,12 +40,14 @@ _NEWEST = "ORDER BY r.started DESC, b.time DESC LIMIT 1"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """`digest`, `name`: of the workload's file. `program`: what it lowers to, where that was asked. `number`: of one
-    bundle; None means the newest. `previous`: the one before it."""
+    """`digest`, `name`: of the workload's file. `program`: what it lowers to, where that was asked. `knobs`: parameters
+    of build() that the result was tuned with; None: what was tuned without any goes first. `number`: of one bundle;
+    None means the newest. `previous`: the one before it."""
 
     digest: str
     name: str
     program: str = ""
+    knobs: dict[str, str] | None = None
     number: int | None = None
     previous: bool = False
 
@@ -55,8 +57,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     (only the file's name is the same). `settings`: {} for the default. `estimate`: the confirmed gain, or None.
     `variables`: what the bundle emits. `unlike`: what the place has other than the identity, name → (there, here).
     `folder`: the run's, where it lies in this store; else None, and `host` and `log` say where it was taken up.
-    `time`: of sealing, seconds since the epoch. `held`, `argv`: knobs that the run held at one value, and the arguments
-    of the workload as a shell would read them: with others it may be another program."""
+    `time`: of sealing, seconds since the epoch. `held`: knobs that the run held at one value. `form`: the parameters of
+    build() and the arguments, as a shell would read them, that make the workload's file this program."""
 
     run: str
     uid: str
@@ -80,6 +82,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     log: str
     held: dict[str, str] = {}
     argv: str = ""
+    form: str = ""
 
     @property
     def bundle(self) -> Path | None:
@@ -89,24 +92,30 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """`answer` None: there is none. `unfinished`: runs of the workload that have no bundle yet. `notice`: what the user
-    should know of the database."""
+    """`answer` None: there is none. `unfinished`: runs of the workload that have no bundle yet. `forms`: those in which
+    it was tuned, if it wasn't in the one that was asked for. `notice`: what the user should know of the database."""
 
     answer: Answer | None = None
     unfinished: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
     notice: str = ""
 
 
-def question_of(workload: Path, *, number: int | None = None, previous: bool = False) -> Question:
+def question_of(
+    workload: Path, *, number: int | None = None, previous: bool = False, knobs: Mapping[str, str] | None = None
+) -> Question:
     """What is asked about a workload's file. Raises WorkloadError if it can't be read."""
-    return Question(digest=workload_digest(workload), name=workload.name, number=number, previous=previous)
+    asked = None if knobs is None else dict(knobs)
+    digest = workload_digest(workload)
+    return Question(digest=digest, name=workload.name, number=number, previous=previous, knobs=asked)
 
 
 def look_up(store: Store, question: Question, *, seen: Mapping[str, str]) -> Found:
     """The newest bundle for the workload that fits the place whose identity is `seen`, as far as that is known.
 
     One for the file as it is goes before one for its program, that before one for a file of its name; one that doesn't
-    fit the place comes only if there is no other. Raises StoreError if a server can't be reached.
+    fit the place comes only if there is no other. Where nothing is asked of the form, the file built as it stands goes
+    before any other. Raises StoreError if a server can't be reached.
     """
 
     def wanted(first: RunStarted) -> bool:
@@ -115,7 +124,8 @@ def look_up(store: Store, question: Question, *, seen: Mapping[str, str]) -> Fou
     with reading(store, wanted=None if question.program else wanted) as reader:
         answer = _answer(reader, store, question, seen)
         runs = () if answer else _unfinished(reader, question)
-        return Found(answer=answer, unfinished=runs, notice=reader.notice)
+        forms = () if answer or question.knobs is None else _forms(reader, question)
+        return Found(answer=answer, unfinished=runs, forms=forms, notice=reader.notice)
 
 
 def _answer(reader: Reader, store: Store, question: Question, seen: Mapping[str, str]) -> Answer | None:
@@ -144,22 +154,26 @@ def _of_way(
     condition: str,
     values: Mapping[str, Any],
 ) -> list[Answer]:
-    """The newest bundle of each environment, newest first, or the one before the newest that fits."""
+    """The newest bundle of each environment and form, or the one before the newest that fits: those of the file built
+    as it stands first, then the newest first."""
     where = condition + ("" if question.number is None else " AND b.number = :number")
     used = {n: v for n, v in {**values, "number": question.number}.items() if f":{n}" in where}
-    environments = reader.rows(
-        f"SELECT DISTINCT r.environment AS key FROM tuner_runs r WHERE {condition} AND r.environment IS NOT NULL",
+    kinds = reader.rows(
+        "SELECT DISTINCT r.environment AS environment, r.form AS form FROM tuner_runs r "
+        f"WHERE {condition} AND r.environment IS NOT NULL",
         **{n: v for n, v in used.items() if f":{n}" in condition},
     )
     newest = []
-    for environment in environments:
-        query = f"{_COLUMNS} WHERE {where} AND r.environment = :environment {_NEWEST}"
-        rows = reader.rows(query, **used, environment=environment["key"])
+    for kind in kinds:
+        if question.knobs is not None and held_of(form_of(kind["form"])[0]) != question.knobs:
+            continue
+        of_kind = f"{where} AND r.environment = :environment AND r.form = :form"
+        rows = reader.rows(f"{_COLUMNS} WHERE {of_kind} {_NEWEST}", **used, **kind)
         if rows and question.previous:
-            query = f"{_COLUMNS} WHERE {where} AND r.environment = :environment AND b.time < :time {_NEWEST}"
-            rows = reader.rows(query, **used, environment=environment["key"], time=rows[0]["time"])
+            query = f"{_COLUMNS} WHERE {of_kind} AND b.time < :time {_NEWEST}"
+            rows = reader.rows(query, **used, **kind, time=rows[0]["time"])
         newest += [_read(row, store, question, seen, by) for row in rows]
-    return sorted(newest, key=lambda answer: -answer.time)
+    return sorted(newest, key=lambda answer: (answer.form != "", -answer.time))
 
 
 def _read(row: Mapping[str, Any], store: Store, question: Question, seen: Mapping[str, str], by: str) -> Answer:
@@ -189,7 +203,8 @@ def _read(row: Mapping[str, Any], store: Store, question: Question, seen: Mappin
         host=row["host"] or "",
         log=row["log"] or "",
         held=held_of(str((row["options"] or {}).get("hold", ""))),
-        argv=str((row["options"] or {}).get("argv", "")),
+        argv=form_of(row["form"])[1],
+        form=row["form"],
     )
 
 
@@ -217,6 +232,16 @@ def _began(folder: RunFolder, uid: str) -> bool:
 
     first = read_first(folder.events)
     return isinstance(first, RunStarted) and uid_of(first) == uid
+
+
+def _forms(reader: Reader, question: Question) -> tuple[str, ...]:
+    rows = reader.rows(
+        "SELECT DISTINCT r.form AS form FROM tuner_runs r JOIN tuner_bundles b ON b.uid = r.uid "
+        "WHERE (r.digest = :digest OR r.name = :name) ORDER BY form",
+        digest=question.digest,
+        name=question.name,
+    )
+    return tuple(row["form"] for row in rows)
 
 
 def _unfinished(reader: Reader, question: Question) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from pathlib import PurePath
 
 import sqlalchemy as sa
 
+from tuner.store.held import form_text
+
 __all__ = ["MIGRATIONS"]
 
 
@@ -60,5 +62,19 @@ def _from_2(connection: sa.Connection) -> None:
     connection.execute(sa.text("CREATE INDEX tuner_sketches_operations ON tuner_sketches (operations)"))
 
 
-MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _from_1, 2: _from_2}
+def _from_3(connection: sa.Connection) -> None:
+    """Runs get the form in which they took their workload, which the keys of look-up have too."""
+    connection.execute(sa.text("ALTER TABLE tuner_runs ADD COLUMN form TEXT"))
+    for name, column in (("alias", "digest"), ("name", "name")):
+        connection.execute(sa.text(f"DROP INDEX tuner_runs_{name}"))
+        connection.execute(
+            sa.text(f"CREATE INDEX tuner_runs_{name} ON tuner_runs ({column}, environment, form, started)")
+        )
+    for uid, options in connection.execute(sa.text("SELECT uid, options FROM tuner_runs")).all():
+        told = json.loads(options) if isinstance(options, str) else options
+        form = form_text(told.get("hold", ""), told.get("argv", ""))
+        connection.execute(sa.text("UPDATE tuner_runs SET form = :form WHERE uid = :uid"), {"form": form, "uid": uid})
+
+
+MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _from_1, 2: _from_2, 3: _from_3}
 """Version → what makes the next one of it."""

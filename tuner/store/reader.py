@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "Reader", "reading"]
 
-SCHEMA = 3
+SCHEMA = 4
 """The version of the tables that the queries are written for."""
 
 Row = Mapping[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -14,6 +14,7 @@ from tuner.knobs.config import Config
 from tuner.measure.types import Estimate
 from tuner.store import tables
 from tuner.store.events import AnyEvent, CandidateCompiled, RunFinished, RunStarted, StageFinished, TrialFinished
+from tuner.store.held import form_text
 from tuner.store.records import BaselineRecord, ConfirmRecord, ProbeRecord, SealRecord
 
 __all__ = ["Changes", "changes_of"]
@@ -107,7 +108,13 @@ def _run(event: RunStarted, uid: str) -> Row:
         "started": event.time,
         "digest": event.identity.get("workload"),
         "name": PurePath(event.workload).name,
+        "form": _form(event.options),
     }
+
+
+def _form(options: Mapping[str, str]) -> str:
+    """Logs that don't tell which of the held knobs are the workload's count all of them."""
+    return options.get("form", form_text(options.get("hold", ""), options.get("argv", "")))
 
 
 def _trial(event: TrialFinished, uid: str) -> Row:

@@ -1,4 +1,4 @@
-"""The database's tables, version 3. A change of any of them needs a new version, a migration, and a stored database.
+"""The database's tables, version 4. A change of any of them needs a new version, a migration, and a stored database.
 
 Raw samples are not here. They stay in the event logs: a trial's or verdict's row names its run and its event's number,
 and the run's row names the log.
@@ -24,7 +24,7 @@ __all__ = [
     "version",
 ]
 
-SCHEMA = 3
+SCHEMA = 4
 
 metadata = sa.MetaData()
 
@@ -78,14 +78,15 @@ runs = sa.Table(
     sa.Column("context", sa.JSON),
     sa.Column("digest", sa.String(16)),  # of the workload's file and what it imports beside it: the alias of a program
     sa.Column("name", sa.Text),  # the workload's file name
+    sa.Column("form", sa.Text),  # what makes the tuned program of that file, see `form_text`
     sa.Column("first_program", sa.String(64)),  # of the first call, "" where it is `program`
     sa.Column("verdict", sa.Text),
     sa.Column("host", sa.Text),  # machine on which the log was taken up
     sa.Column("log", sa.Text),  # the event log there, with every raw sample; "" if that wasn't known
     sa.Index("tuner_runs_key", "program", "environment"),
     sa.Index("tuner_runs_first", "first_program"),
-    sa.Index("tuner_runs_alias", "digest", "environment", "started"),
-    sa.Index("tuner_runs_name", "name", "environment", "started"),
+    sa.Index("tuner_runs_alias", "digest", "environment", "form", "started"),
+    sa.Index("tuner_runs_name", "name", "environment", "form", "started"),
 )
 
 
