@@ -26,11 +26,13 @@ from store_samples import (
 from tuner.knobs.config import Config
 from tuner.machine import Environment
 from tuner.measure.types import Verdict
-from tuner.store.events import RunFinished
+from tuner.store.events import RunFinished, StageFinished
 from tuner.store.folder import Store, open_store
 from tuner.store.index import Index
+from tuner.store.lines import encode
+from tuner.store.log import read
 from tuner.store.lookup import Found, Question, look_up
-from tuner.store.records import ProbeRecord
+from tuner.store.records import ProbeRecord, SealRecord
 
 pytestmark = pytest.mark.slow
 
@@ -68,8 +70,6 @@ def keep(
     end = [confirmed(config, verdict), sealed(number), RunFinished(exit_code=0)] if finished else []
     events = write_log(store.run(run).events, [first, probe, baselined(program), *end])
     later = [msgspec.structs.replace(event, time=event.time + at) for event in events]
-    from tuner.store.lines import encode
-
     store.run(run).events.write_bytes(b"".join(map(encode, later)))
     store.run(run).bundle.joinpath(f"{number:04d}").mkdir(parents=True)
 
@@ -231,6 +231,23 @@ def test_the_file_as_it_stands_goes_before_what_it_is_with_other_parameters(stor
     answer = ask(store, seen=HERE, previous=True).answer
     assert answer is not None
     assert answer.number == 1
+
+
+def test_a_run_that_is_sealed_anew_has_the_newest_bundle_again(store: Store) -> None:
+    keep(store, "a", 1)
+    keep(store, "b", 2, at=10)
+    log = store.run("a").events
+    *_, seal, end = read(log)
+    assert isinstance(seal, StageFinished)
+    assert isinstance(seal.record, SealRecord)
+    record = msgspec.structs.replace(seal.record, bundle="bundle/0003", number=3)
+    again = msgspec.structs.replace(seal, seq=end.seq + 1, time=end.time + 20, record=record)
+    log.write_bytes(log.read_bytes() + encode(again))
+    store.run("a").bundle.joinpath("0003").mkdir()
+    newest, before = (ask(store, seen=HERE, previous=previous).answer for previous in (False, True))
+    assert newest is not None
+    assert before is not None
+    assert [(answer.run, answer.number) for answer in (newest, before)] == [("a", 3), ("b", 2)]
 
 
 def test_without_one_of_the_file_as_it_stands_the_newest_other_one_is_told(store: Store) -> None:

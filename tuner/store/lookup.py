@@ -35,8 +35,9 @@ JOIN tuner_environments e ON e.environment = r.environment
 LEFT JOIN tuner_verdicts v ON v.uid = r.uid AND v.chosen
 LEFT JOIN tuner_configs c ON c.config = v.config
 """
-# Runs are made one after another: the newest bundle is that of the newest run that has one.
-_NEWEST = "ORDER BY r.started DESC, b.time DESC LIMIT 1"
+# A run's bundles are all read, so the first is found by the key alone; the one before it may be of any run.
+_NEWEST = "ORDER BY r.sealed DESC, b.time DESC LIMIT 1"
+_BEFORE = "AND b.time < :time ORDER BY b.time DESC LIMIT 1"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,8 +171,7 @@ def _of_way(
         of_kind = f"{where} AND r.environment = :environment AND r.form = :form"
         rows = reader.rows(f"{_COLUMNS} WHERE {of_kind} {_NEWEST}", **used, **kind)
         if rows and question.previous:
-            query = f"{_COLUMNS} WHERE {of_kind} AND b.time < :time {_NEWEST}"
-            rows = reader.rows(query, **used, **kind, time=rows[0]["time"])
+            rows = reader.rows(f"{_COLUMNS} WHERE {of_kind} {_BEFORE}", **used, **kind, time=rows[0]["time"])
         newest += [_read(row, store, question, seen, by) for row in rows]
     return sorted(newest, key=lambda answer: (answer.form != "", -answer.time))
 

@@ -63,12 +63,16 @@ def _from_2(connection: sa.Connection) -> None:
 
 
 def _from_3(connection: sa.Connection) -> None:
-    """Runs get the form in which they took their workload, which the keys of look-up have too."""
+    """Runs get the form in which they took their workload and the time of their newest bundle, which the keys of
+    look-up have too."""
     connection.execute(sa.text("ALTER TABLE tuner_runs ADD COLUMN form TEXT"))
+    connection.execute(sa.text("ALTER TABLE tuner_runs ADD COLUMN sealed FLOAT"))
+    newest = "SELECT MAX(b.time) FROM tuner_bundles b WHERE b.uid = tuner_runs.uid"
+    connection.execute(sa.text(f"UPDATE tuner_runs SET sealed = ({newest})"))
     for name, column in (("alias", "digest"), ("name", "name")):
         connection.execute(sa.text(f"DROP INDEX tuner_runs_{name}"))
         connection.execute(
-            sa.text(f"CREATE INDEX tuner_runs_{name} ON tuner_runs ({column}, environment, form, started)")
+            sa.text(f"CREATE INDEX tuner_runs_{name} ON tuner_runs ({column}, environment, form, sealed)")
         )
     for uid, options in connection.execute(sa.text("SELECT uid, options FROM tuner_runs")).all():
         told = json.loads(options) if isinstance(options, str) else options

@@ -93,6 +93,7 @@ def _seal(event: StageFinished, record: SealRecord, uid: str, changes: Changes) 
         "variables": record.environment,
     }
     changes.rows.append((tables.bundles, row))
+    changes.run["sealed"] = event.time
     for module in record.modules:
         key: Row = {"uid": uid, "seq": event.seq, "key": module.key, "module": module.module, "fields": module.fields}
         changes.rows.append((tables.cache_keys, key))

@@ -81,12 +81,13 @@ runs = sa.Table(
     sa.Column("form", sa.Text),  # what makes the tuned program of that file, see `form_text`
     sa.Column("first_program", sa.String(64)),  # of the first call, "" where it is `program`
     sa.Column("verdict", sa.Text),
+    sa.Column("sealed", sa.Float),  # its newest bundle
     sa.Column("host", sa.Text),  # machine on which the log was taken up
     sa.Column("log", sa.Text),  # the event log there, with every raw sample; "" if that wasn't known
     sa.Index("tuner_runs_key", "program", "environment"),
     sa.Index("tuner_runs_first", "first_program"),
-    sa.Index("tuner_runs_alias", "digest", "environment", "form", "started"),
-    sa.Index("tuner_runs_name", "name", "environment", "form", "started"),
+    sa.Index("tuner_runs_alias", "digest", "environment", "form", "sealed"),
+    sa.Index("tuner_runs_name", "name", "environment", "form", "sealed"),
 )
 
 
