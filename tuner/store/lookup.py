@@ -35,9 +35,7 @@ JOIN tuner_environments e ON e.environment = r.environment
 LEFT JOIN tuner_verdicts v ON v.uid = r.uid AND v.chosen
 LEFT JOIN tuner_configs c ON c.config = v.config
 """
-# A run's bundles are all read, so the first is found by the key alone; the one before it may be of any run.
 _NEWEST = "ORDER BY r.sealed DESC, b.time DESC LIMIT 1"
-_BEFORE = "AND b.time < :time ORDER BY b.time DESC LIMIT 1"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,8 +168,11 @@ def _of_way(
             continue
         of_kind = f"{where} AND r.environment = :environment AND r.form = :form"
         rows = reader.rows(f"{_COLUMNS} WHERE {of_kind} {_NEWEST}", **used, **kind)
-        if rows and question.previous:
-            rows = reader.rows(f"{_COLUMNS} WHERE {of_kind} {_BEFORE}", **used, **kind, time=rows[0]["time"])
+        if rows and question.previous:  # of another run its newest, or an older one of the same run
+            uid, time = rows[0]["uid"], rows[0]["time"]
+            other = reader.rows(f"{_COLUMNS} WHERE {of_kind} AND r.uid <> :uid {_NEWEST}", **used, **kind, uid=uid)
+            same = reader.rows(f"{_COLUMNS} WHERE r.uid = :uid AND b.time < :time {_NEWEST}", uid=uid, time=time)
+            rows = sorted([*other, *same], key=lambda row: -row["time"])[:1]
         newest += [_read(row, store, question, seen, by) for row in rows]
     return sorted(newest, key=lambda answer: (answer.form != "", -answer.time))
 
