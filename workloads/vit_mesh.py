@@ -1,8 +1,9 @@
 """Training step of a vision transformer on a two-dimensional mesh: images along one axis, neurons along the other.
 
-The shape of the mesh and the batch are knobs: with more devices along "model" the sum of the gradients becomes smaller,
-and two sums of activations a layer come in. On GPUs it has the size of ViT-B/16 (12 layers, 768 wide, 196 patches).
-Momentum descent on labels that a fixed random map of the image gives, so that the loss falls.
+The shape of the mesh, the batch, what is computed anew backward and the precision are knobs: with more devices along
+"model" the sum of the gradients becomes smaller, and two sums of activations a layer come in. On GPUs it has the size of
+ViT-B/16 (12 layers, 768 wide, 196 patches). Momentum descent on labels that a fixed random map of the image gives, so
+that the loss falls.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 RATE, MOMENTUM = 0.02, 0.9
-KNOBS = {"model": [1, 2, 4], "batch": [16, 32, 64]}
+KNOBS = {"model": [1, 2, 4], "batch": [16, 32, 64], "remat": ["none", "dots", "all"], "dtype": ["bfloat16", "float32"]}
 
 Params = dict[str, Any]
 
@@ -78,9 +79,18 @@ def patches_of(images: jax.Array, patch: int) -> jax.Array:
     return x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, -1, patch * patch * colours)
 
 
-def loss_of(params: Params, images: jax.Array, labels: jax.Array, size: Size) -> jax.Array:
-    """Mean cross-entropy of the labels."""
-    low = jax.tree.map(lambda p: p.astype(jnp.bfloat16), params)
+def rematerialised(block: Any, remat: str) -> Any:
+    """`block`, of which everything ("all") or everything but its products ("dots") is computed anew backward."""
+    if remat == "none":
+        return block
+    return jax.checkpoint(block, policy=jax.checkpoint_policies.dots_saveable if remat == "dots" else None)
+
+
+def loss_of(
+    params: Params, images: jax.Array, labels: jax.Array, size: Size, *, remat: str = "none", dtype: str = "bfloat16"
+) -> jax.Array:
+    """Mean cross-entropy of the labels, computed in `dtype`."""
+    low = jax.tree.map(lambda p: p.astype(dtype), params)
 
     def block(x: jax.Array, layer: Params) -> tuple[jax.Array, None]:
         y = normalise(x, layer["norm_1"])
@@ -91,18 +101,21 @@ def loss_of(params: Params, images: jax.Array, labels: jax.Array, size: Size) ->
         x = x + mixed.reshape(x.shape) @ layer["out"]
         return x + jax.nn.gelu(normalise(x, layer["norm_2"]) @ layer["up"]) @ layer["down"], None
 
-    x = patches_of(images, size.patch).astype(jnp.bfloat16) @ low["embed"] + low["places"]
-    x, _ = jax.lax.scan(block, x, low["layers"])
+    x = patches_of(images, size.patch).astype(dtype) @ low["embed"] + low["places"]
+    x, _ = jax.lax.scan(rematerialised(block, remat), x, low["layers"])
     logits = (jnp.mean(x, axis=1) @ low["head"]).astype(jnp.float32)
     wanted = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - wanted)
 
 
-def build(*, model: int = 1, batch: int | None = None) -> dict[str, Any]:
+def build(*, model: int = 1, batch: int | None = None, remat: str = "none", dtype: str = "bfloat16") -> dict[str, Any]:
     """The jitted step with its first arguments; work is counted in images.
 
-    `model`: devices along the axis of heads and neurons, the others split the batch. `batch`: images a device.
+    `model`: devices along the axis of heads and neurons, the others split the batch. `batch`: images a device. `remat`:
+    what each layer computes anew backward: "none", "dots" (all but its products) or "all". `dtype`: of the layers.
     """
+    if remat not in KNOBS["remat"] or dtype not in KNOBS["dtype"]:
+        raise ValueError(f"remat is {remat!r}, dtype {dtype!r}: there are {KNOBS['remat']} and {KNOBS['dtype']}")
     size = SIZES.get(jax.default_backend(), SIZES["cpu"])
     devices = jax.devices()
     if len(devices) % model or size.heads % model:
@@ -123,7 +136,7 @@ def build(*, model: int = 1, batch: int | None = None) -> dict[str, Any]:
     def train_step(
         params: Params, speeds: Params, images: jax.Array, labels: jax.Array
     ) -> tuple[Params, Params, jax.Array]:
-        loss, slopes = jax.value_and_grad(loss_of)(params, images, labels, size)
+        loss, slopes = jax.value_and_grad(loss_of)(params, images, labels, size, remat=remat, dtype=dtype)
         speeds = jax.tree.map(lambda v, g: MOMENTUM * v + g, speeds, slopes)
         return jax.tree.map(lambda p, v: p - RATE * v, params, speeds), speeds, loss
 

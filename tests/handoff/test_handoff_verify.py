@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -88,6 +89,24 @@ def test_what_holds_holds_also_elsewhere(sealed: tuple[Path, Path], bundle: Path
         findings = checked(load_bundle(path), sealed[0], machine())
         assert levels(findings) == GOOD
         assert "sealed with 1.3" in findings["gain"].what
+
+
+def test_a_step_of_other_work_is_held_against_the_default_at_that_work(sealed: tuple[Path, Path]) -> None:
+    whole, many = load_bundle(sealed[1]), ("batch", "64")
+    best = msgspec.structs.replace(whole.best, workload_knobs={"batch": 64})
+    objective = msgspec.structs.replace(whole.manifest.objective, name="throughput")
+    manifest = msgspec.structs.replace(whole.manifest, objective=objective)
+    bundle = msgspec.structs.replace(whole, best=best, manifest=manifest)
+
+    def found(**kwargs: object) -> dict[str, Finding]:
+        effects = {("xla_good", "true"): -0.3, many: math.log(2)}
+        fake = FakeMachine(effects=effects, works={frozenset(): 16.0, many: 64.0}, seed=1, **kwargs)  # type: ignore[arg-type]
+        return checked(bundle, sealed[0], fake)
+
+    right = found()
+    assert (right["numbers"].level, right["gain"].level) == ("ok", "ok")
+    assert right["gain"].what.startswith("2.7")  # four times the work in twice the time, and the setting's 1.35
+    assert found(wrong={("xla_good", "true"): 0.1})["numbers"].level == "fail"
 
 
 def test_a_layout_is_verified_over_as_many_processes_as_it_has(sealed: tuple[Path, Path]) -> None:

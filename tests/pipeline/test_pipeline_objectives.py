@@ -38,6 +38,10 @@ def notices(outcome) -> str:
     return "\n".join(e.text for e in outcome.events if isinstance(e, Notice))
 
 
+def trials_of(outcome):
+    return [e for e in outcome.events if isinstance(e, TrialFinished)]
+
+
 def blocks(outcome):
     return [b for e in outcome.events if isinstance(e, RoundTimed) for b in e.blocks]
 
@@ -86,8 +90,24 @@ def test_throughput_compares_settings_that_change_how_much_work_a_step_does(tune
     assert confirmed.estimate.gain == pytest.approx(math.log(2 / 1.6), abs=0.05)
     assert confirmed.control_ms == pytest.approx(10.0 / 8, rel=0.05)
     assert "units of work a second" in render_result(RunView.of(outcome.events))
-    slower = tune_on(machine)
-    assert record(slower, ConfirmRecord).chosen == Config()
+    again = tune_on(machine)
+    assert record(again, ConfirmRecord).chosen == Config()
+    failed = next(t for t in trials_of(again) if t.config == Config.of(dict([WIDE])))
+    assert failed.failure.kind is FailureClass.OTHER_WORK
+    assert "with FAKE_VARIABLE=1 a step does 16 units of work, and 8 without" in failed.failure.message
+
+
+def test_what_does_other_work_is_compared_with_the_default_at_that_work(tune_on):
+    machine = FakeMachine(
+        works={frozenset(): 8.0, WIDE: 32.0},
+        effects={WIDE: math.log(1.6), GOOD: -0.1, BAD: -0.3},
+        wrong={frozenset({WIDE, BAD}): 0.1},
+    )
+    outcome = tune_on(machine, objective="throughput", budget_s=600.0)
+    assert record(outcome, ConfirmRecord).chosen == Config.of(dict([WIDE, GOOD]))
+    told = [t for t in trials_of(outcome) if {WIDE, BAD} <= set(t.config.settings)]
+    assert told
+    assert {t.failure.kind for t in told} == {FailureClass.WRONG_RESULT}
 
 
 def test_throughput_of_a_workload_that_declares_no_work_is_refused(tune_on):

@@ -163,6 +163,7 @@ def test_a_group_that_a_profile_names_is_reached_where_the_budget_has_no_room_fo
 def test_an_unknown_group_is_refused(tune_on: Callable[..., Outcome], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no knob is of the group 'lunch'"):
         tune_on(FakeMachine(), spaces=(many_sessions(tmp_path / "many.toml"),), first=("lunch",))
+    tune_on(FakeMachine(), spaces=(many_sessions(tmp_path / "many.toml"),), first=("workload",))
 
 
 def options(tmp_path: Path, **changes: object) -> ProfileOptions:

@@ -86,6 +86,15 @@ for model in (1, 4):
     shapes[model] = made["args"][0]["layers"]["up"].addressable_shards[0].data.shape[-1]
     near(run(made)[2], alone[2], 3e-2)
 assert shapes == {1: 128, 4: 32}
+
+def traced(**knobs):
+    made = build("vit_mesh", there[:1], batch=8, **knobs)
+    return str(jax.make_jaxpr(made["step"])(*made["args"]))
+
+assert "bf16" not in traced(dtype="float32")
+assert "remat" not in traced()
+assert traced(remat="dots").count("remat") > 0
+near(run(build("vit_mesh", there[:1], batch=8, remat="all"))[2], alone[2], 1e-5)
 try:
     build("vit_mesh", there, model=3)
 except ValueError:

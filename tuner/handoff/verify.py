@@ -89,7 +89,7 @@ def verify(
             numbers = check.numbers(default, tuned)
             yield numbers
             if bundle.manifest.settings and numbers.level != "fail":
-                gains.append(check.gain(default, tuned, here))
+                gains.append(check.gain(default, tuned))
         if gains:
             yield check.verdict(gains, lambda: clock() - began < limit_s)
 
@@ -114,6 +114,7 @@ class _Check:
         self.factory = factory or self._worker
         self.environ = environ
         self.count = 0
+        self.work: dict[Session, float] = {}
 
     @contextmanager
     def pair(self) -> Iterator[tuple[Session, Session]]:
@@ -169,17 +170,22 @@ class _Check:
     def started(self, default: Session, tuned: Session) -> Generator[Finding, None, Loaded | None]:
         """Start both; returns what the default found, None if one of them doesn't start."""
         try:
-            loaded = default.start()
+            loaded = self._start(default)
         except SessionEnded as ended:
             yield fail("program", f"doesn't start: {ended.failure.message}", "see that it runs without the bundle")
             return None
         yield self._place(loaded)
         try:
-            tuned.start()
+            self._start(tuned)
         except SessionEnded as ended:
             yield fail("flags", ended.failure.message, "tune again: what was set is not taken any more")
             return None
         yield ok("flags", f"still taken: {', '.join(self.manifest.settings) or 'the default'}")
+        return loaded
+
+    def _start(self, session: Session) -> Loaded:
+        loaded = session.start()
+        self.work[session] = loaded.work or 1.0
         return loaded
 
     def _place(self, loaded: Loaded) -> Finding:
@@ -241,7 +247,23 @@ class _Check:
         return fail("cache", what, f"make the difference good, or seal anew: tune {self.workload} --fresh")
 
     def numbers(self, default: Session, tuned: Session) -> Finding:
-        """The tuned step's results against the default's, as the gate compares them."""
+        """The tuned step's results against the default's, as the gate compares them: where the tuned step does other
+        work, those of the default settings at that work."""
+        if self.work[default] == self.work[tuned]:
+            return self._compared(default, tuned)
+        knobs = {**self.control.knobs, **self.bundle.best.workload_knobs}
+        session = self._session("default-at-work", {}, self.control.env, knobs)
+        try:
+            self._start(session)
+            if isinstance(made := session.compile([Variant(id=_CONTROL)]).results[0], Failure):
+                raise SessionEnded(made)
+            return self._compared(session, tuned)
+        except SessionEnded as ended:
+            return fail("numbers", f"can't be compared: {ended.failure.message}", f"tune {self.workload}")
+        finally:
+            session.close()
+
+    def _compared(self, default: Session, tuned: Session) -> Finding:
         steps, reference = self.control.numerics_steps, self.folder / "reference.bin"
         saved = default.numerics(_CONTROL, steps=steps, reference=reference, save=True)
         default.round([Arm(id=_CONTROL, steps=1)])  # the file is written beside the work; timing waits for it
@@ -266,7 +288,7 @@ class _Check:
             return False, reason
         return second_chance(reply, self.control.tolerances, precise=precise, control=control)
 
-    def gain(self, default: Session, tuned: Session, loaded: Loaded) -> float:
+    def gain(self, default: Session, tuned: Session) -> float:
         """One pair's gain, from blocks in turns. Raises SessionEnded."""
         rows: dict[str, list[float]] = {"default": [], "tuned": []}
         if self.manifest.pgle == "auto":  # a step that isn't in the cache is traced and recompiled first
@@ -279,7 +301,7 @@ class _Check:
                 if isinstance(block, Failure):
                     raise SessionEnded(block)
                 if turn >= _WARM_UP:
-                    rows[name].append(self.manifest.objective.value_s(block, work=loaded.work or 1.0))
+                    rows[name].append(self.manifest.objective.value_s(block, work=self.work[session]))
         return -pair_of(rows["tuned"], rows["default"], together=True).log_ratio
 
     def verdict(self, gains: list[float], more: Callable[[], bool]) -> Finding:
@@ -287,12 +309,12 @@ class _Check:
         try:
             while len(gains) < _PAIRS[0] or (len(gains) < _PAIRS[1] and more()):
                 with self.pair() as (default, tuned):
-                    loaded = default.start()
-                    tuned.start()
+                    for session in (default, tuned):
+                        self._start(session)
                     for session in (default, tuned):
                         if isinstance(result := session.compile([Variant(id=_CONTROL)]).results[0], Failure):
                             raise SessionEnded(result)
-                    gains.append(self.gain(default, tuned, loaded))
+                    gains.append(self.gain(default, tuned))
         except SessionEnded as ended:
             return fail("gain", f"can't be measured: {ended.failure.message}", "run it again on a quiet machine")
         found = confirm({"tuned": gains}, margin=self.control.margin, looks=(len(gains),)).estimates["tuned"]

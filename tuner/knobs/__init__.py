@@ -13,7 +13,7 @@ from tuner.knobs.scale import scaled
 from tuner.knobs.space import SearchSpace, default_spaces, load_spaces, shipped_spaces
 from tuner.knobs.status import KnobStatus
 from tuner.knobs.values import typed
-from tuner.knobs.workload import from_workload, workload_knobs
+from tuner.knobs.workload import WORKLOAD_GROUP, from_workload, workload_knobs
 
 __all__ = [
     "DEFAULT",
@@ -24,6 +24,7 @@ __all__ = [
     "PROFILE_FLAG",
     "TIERS",
     "UNSET",
+    "WORKLOAD_GROUP",
     "XLA_FLAGS",
     "Config",
     "Delivery",

@@ -12,7 +12,9 @@ from tuner.knobs.space import SearchSpace
 from tuner.knobs.values import guess_type, typed
 from tuner.protocol.messages import OptionValue
 
-__all__ = ["from_workload", "workload_knobs"]
+__all__ = ["WORKLOAD_GROUP", "from_workload", "workload_knobs"]
+
+WORKLOAD_GROUP = "workload"
 
 
 def from_workload(declared: Mapping[str, Sequence[str]], *, source: str) -> tuple[Knob, ...]:
@@ -36,7 +38,7 @@ def from_workload(declared: Mapping[str, Sequence[str]], *, source: str) -> tupl
                 values=(UNSET, *texts),
                 lane="environment",
                 acts_on="hlo",
-                group="workload",
+                group=WORKLOAD_GROUP,
                 why="declared by the workload",
                 source=source,
             )

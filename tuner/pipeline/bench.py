@@ -10,7 +10,7 @@ from tuner.knobs import DEFAULT, PGLE, Config, fingerprint, recipe_of, split, va
 from tuner.machine import disturbed, read_nccl, readings, requested_and_ran
 from tuner.measure import BlockForm, Estimate, difference, estimate, log_ratios, schedule, stragglers
 from tuner.pipeline.context import Run
-from tuner.pipeline.demands import over_memory, without_work
+from tuner.pipeline.demands import incomparable, other_work, over_memory, without_work
 from tuner.pipeline.gate import gated
 from tuner.pipeline.guiding import compile_guided
 from tuner.pipeline.launches import launch
@@ -79,12 +79,8 @@ class Bench:
         )
         if failure := without_work(self.run, self.loaded):
             raise SessionEnded(failure)
-        work, usual = self.loaded.work, self.run.loaded.work
-        if None not in (work, usual) and work != usual and self.run.options.objective != "throughput":
-            self.run.notice(
-                f"with {self.config} a step does {work:g} units of work, and {usual:g} without: times of a step don't "
-                "compare these, --objective throughput does"
-            )
+        if failure := incomparable(self.run, self.name, self.config):
+            raise SessionEnded(failure)
         began = self.run.budget.now()
         result = self.session.compile([Variant(id=CONTROL)]).results[0]
         if isinstance(result, Failure):
@@ -93,6 +89,20 @@ class Bench:
             over_memory(self.run, self.config, result)  # says so where even the default is beyond the limit
         self.control: Compiled = result
         self.fingerprint = self._keep(self.config, result, self.run.budget.now() - began)
+        if self.config == self.work != DEFAULT and not self.run.folder.reference_of(self.work).exists():
+            self._save_reference()
+
+    @property
+    def work(self) -> Config:
+        """The workload's knobs by which a step does other work here; nothing where it does the default's."""
+        return other_work(self.run, self.name, self.config)
+
+    def _save_reference(self) -> None:
+        steps = self.run.record("baseline", BaselineRecord).numerics_steps
+        reference = self.run.folder.reference_of(self.work)
+        saved = self.session.numerics(CONTROL, steps=steps, reference=reference, save=True)
+        if isinstance(saved, Failure):
+            raise SessionEnded(saved)
 
     def close(self) -> None:
         """End the session. Twice is fine."""
@@ -301,6 +311,9 @@ class Benches:
         bench = Bench(self.run, config, home=home)
         self._other = bench
         bench.open()
+        if bench.work != DEFAULT and not self.run.folder.reference_of(bench.work).exists():
+            self.at(bench.work)  # leaves behind what its results are compared with
+            return self.at(config)
         bench.offset = self._measure_offset(home, bench)
         return bench
 

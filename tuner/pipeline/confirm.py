@@ -29,7 +29,7 @@ from tuner.pipeline.bench import CONTROL, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.costs import pair_cost, process_cost, seal_seconds
 from tuner.pipeline.delivering import fills_cache, prepare, read_back, settle
-from tuner.pipeline.demands import over_memory
+from tuner.pipeline.demands import other_work, over_memory
 from tuner.pipeline.gate import gated
 from tuner.pipeline.judgement import gains_of, judged, levels_of
 from tuner.pipeline.launches import launch
@@ -373,7 +373,8 @@ class _Confirmation:
         """The numbers again, in the emitted form."""
         home = (sessions[DEFAULT], CONTROL) if DEFAULT in sessions else None
         for config, session in sessions.items():
-            if config in self.failures or not self.run.folder.reference.exists():
+            work = other_work(self.run, session.launch.log.stem, config)
+            if config in self.failures or not self.run.folder.reference_of(work).exists():
                 continue
             try:
                 failure = gated(self.run, session, CONTROL, config, home=home, phase="confirm")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tuner.errors import UsageError
-from tuner.knobs import DEFAULT, Config
+from tuner.knobs import DEFAULT, Config, split
 from tuner.pipeline.context import Run
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Compiled, Loaded
 from tuner.report.wording import bytes_text
 
-__all__ = ["memory_limit", "over_memory", "without_work"]
+__all__ = ["incomparable", "memory_limit", "other_work", "over_memory", "without_work"]
 
 
 def without_work(run: Run, loaded: Loaded) -> Failure | None:
@@ -22,6 +22,29 @@ def without_work(run: Run, loaded: Loaded) -> Failure | None:
         phase="load",
         message="--objective throughput needs the units of work that a step does, and the workload declares none; "
         f"{how}, as {{'step': …, 'args': …, 'work': 4096}}",
+    )
+
+
+def other_work(run: Run, session: str, config: Config) -> Config:
+    """What of `config` makes a step do other work, in the session of that name, than by default: the workload's own
+    knobs, or else all that a session is started with. Its results can only be compared with those of the default
+    settings at the same work. Nothing where it does the default's."""
+    if run.work[session] == (run.loaded.work or 1.0):
+        return DEFAULT
+    own = Config.of({n: v for n, v in config.settings if run.space.knob(n).carrier == "workload"})
+    return own if own != DEFAULT else split(config, run.space)[0]
+
+
+def incomparable(run: Run, session: str, config: Config) -> Failure | None:
+    """What to tell where times of a step can't be compared with the default's in this session; else None."""
+    if run.options.objective == "throughput" or other_work(run, session, config) == DEFAULT:
+        return None
+    there, here = run.work[session], run.loaded.work or 1.0
+    return Failure(
+        kind=FailureClass.OTHER_WORK,
+        phase="load",
+        message=f"with {config} a step does {there:g} units of work, and {here:g} without: times of a step don't "
+        "compare these, --objective throughput does",
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tuner.errors import SessionEnded
-from tuner.knobs import Config
+from tuner.knobs import DEFAULT, Config
 from tuner.measure import Tolerance, judge, second_chance
 from tuner.pipeline.context import Run
+from tuner.pipeline.demands import other_work
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import NumericsReply
 from tuner.session import Session
@@ -33,17 +34,19 @@ def gated(run: Run, session: Session, handle: str, config: Config, *, home: Home
 
     What the tolerances refuse may still be different, but no farther from a high-precision reference than the default's
     results are. That reference is made when it is first needed, by `home` (None: it must be there already). A
-    workload's own check decides alone. Raises SessionEnded if `session` ended.
+    workload's own check decides alone. Where a step does other work than by default, both are those of the default
+    settings at that work, of which there is no high-precision one. Raises SessionEnded if `session` ended.
     """
     baseline = run.record("baseline", BaselineRecord)
-    reply = session.numerics(handle, steps=baseline.numerics_steps, reference=run.folder.reference)
+    work = other_work(run, session.launch.log.stem, config)
+    reply = session.numerics(handle, steps=baseline.numerics_steps, reference=run.folder.reference_of(work))
     if isinstance(reply, Failure):
         return reply
     limits = limits_for(run, config)
     passed, reason = judge(reply, limits)
     precise: NumericsReply | None = None
     if not passed and reply.check is None:
-        control = _control(run, home, session)
+        control = f"there is none with {work}" if work != DEFAULT else _control(run, home, session)
         if isinstance(control, NumericsReply):
             passed, more, precise = _chance(run, session, handle, reply, limits, control)
             reason = more if passed else f"{reason}; {more}"

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import tuner
 from tuner.errors import UsageError
-from tuner.knobs import DELIVERIES, XLA_FLAGS, Config, SearchSpace, check_flags, default_spaces, load_spaces, pins
+from tuner.knobs import (
+    DELIVERIES,
+    WORKLOAD_GROUP,
+    XLA_FLAGS,
+    Config,
+    SearchSpace,
+    check_flags,
+    default_spaces,
+    load_spaces,
+    pins,
+)
 from tuner.machine import (
     Conditions,
     Device,
@@ -184,8 +194,8 @@ def _check_install_path(options: RunOptions) -> None:
 
 
 def _check_groups(first: tuple[str, ...], space: SearchSpace) -> None:
-    """`--first` names groups that the space has."""
-    known = dict.fromkeys(k.group for k in space.knobs if k.group)
+    """`--first` names groups that the space has, or the workload's own knobs, which only it can tell."""
+    known = dict.fromkeys([*(k.group for k in space.knobs if k.group), WORKLOAD_GROUP])
     for group in first:
         if group not in known:
             raise UsageError(

@@ -20,6 +20,7 @@ from tuner.pipeline.alternate import end_all, start_all
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
 from tuner.pipeline.delivering import prepare, settle
+from tuner.pipeline.demands import other_work
 from tuner.pipeline.gate import is_strict
 from tuner.pipeline.launches import launch
 from tuner.pipeline.nulls import benign_variants, limits_of
@@ -139,12 +140,16 @@ class _Others:
             self.known[name] = self._guarded(lambda: self._learn(sessions[DEFAULT], name, reference))
         known = self.known.get(name)
         if isinstance(known, _Known) and self.config in sessions and sessions[self.config].ended is None:
-            self.found[name] = self._compare(sessions, name, known, reference)
+            work = other_work(self.run, sessions[self.config].launch.log.stem, self.config)
+            if work != DEFAULT:
+                self.found[name] = OtherFunction(name=name, reason=f"not checked: {work} may make another one of it")
+            else:
+                self.found[name] = self._compare(sessions, name, known, reference)
 
     def _speed(self, name: str, sessions: Mapping[Config, Session], _reference: Path) -> None:
         """One function's time, a block of each process in turn; the order turns round every time."""
         known, found = self.known.get(name), self.found.get(name)
-        if not isinstance(known, _Known) or (found is not None and found.failure is not None):
+        if not isinstance(known, _Known) or (found is not None and found.passed is None):
             return
         usable = {c: s for c, s in sessions.items() if s.ended is None and (c == DEFAULT or found is not None)}
         self._time(name, usable, known.steps)

@@ -24,6 +24,7 @@ class FailureClass(StrEnum):
     TIMEOUT = "timeout"  # a phase outlived its deadline
     WRONG_RESULT = "wrong_result"  # the numerics gate refused it
     LANE_MISMATCH = "lane_mismatch"  # the emitted form does not compile to what was measured
+    OTHER_WORK = "other_work"  # a step does more or less than the default's, which the objective doesn't count
     PGLE_INACTIVE = "pgle_inactive"  # a profile was asked for and not used
     DIVERGED = "diverged"  # ranks of one gang differ in what they run
     INVALID_TIME = "invalid_time"  # a clock reading that can't be (zero, negative, not finite)

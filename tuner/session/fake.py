@@ -167,12 +167,15 @@ class FakeSession:
         if save and precise:
             return self._save_precise(reference)
         if save:
-            reference.write_text(json.dumps({"code": candidate.code, "slope": error, "precision": ""}))
+            work = self._machine.work(self._settings())
+            reference.write_text(json.dumps({"code": candidate.code, "slope": error, "precision": "", "work": work}))
             return NumericsReply(leaves=())
         try:
             saved = json.loads(reference.read_text())
         except OSError as trouble:
             return Failure(kind=FailureClass.RUNTIME, phase="numerics", message=f"no reference: {trouble}")
+        if saved.get("work") != self._machine.work(self._settings()) and not precise:
+            error += 1.0  # results of other inputs
         same = saved["code"] == candidate.code and not nudge
         rounding = 0.0 if same else self._machine.rounding * (1.0 + self._rng.random())
         return NumericsReply(

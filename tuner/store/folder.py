@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tuner.errors import StoreError, StoreUnusable
+from tuner.knobs.config import DEFAULT, Config
 from tuner.machine.host import network_filesystem
 from tuner.store.disk import disk_error, full
 
@@ -49,7 +50,11 @@ class RunFolder(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reference(self) -> Path:
         """The control's outputs, which the numerics gate compares with."""
-        return self.scratch / "reference.bin"
+        return self.reference_of(DEFAULT)
+
+    def reference_of(self, work: Config) -> Path:
+        """The same of the control whose step does other work: that which these knobs of the workload make."""
+        return self.scratch / (f"reference-{work.key}.bin" if work != DEFAULT else "reference.bin")
 
     @property
     def precise(self) -> Path:
