@@ -1,9 +1,9 @@
 """Training step of a vision transformer on a two-dimensional mesh: images along one axis, neurons along the other.
 
 The shape of the mesh, the batch, what is computed anew backward and the precision are knobs: with more devices along
-"model" the sum of the gradients becomes smaller, and two sums of activations a layer come in. On GPUs it has the size of
-ViT-B/16 (12 layers, 768 wide, 196 patches). Momentum descent on labels that a fixed random map of the image gives, so
-that the loss falls.
+"model" the sum of the gradients becomes smaller, and two sums of activations a layer come in. On GPUs it has the size
+of ViT-B/16 (12 layers, 768 wide, 196 patches). Momentum descent on labels that a fixed random map of the image gives,
+so that the loss falls.
 """
 
 from __future__ import annotations
