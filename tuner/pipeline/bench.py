@@ -311,7 +311,7 @@ class Benches:
         bench = Bench(self.run, config, home=home)
         self._other = bench
         bench.open()
-        if bench.work != DEFAULT and not self.run.folder.reference_of(bench.work).exists():
+        if bench.work not in (DEFAULT, config) and not self.run.folder.reference_of(bench.work).exists():
             self.at(bench.work)  # leaves behind what its results are compared with
             return self.at(config)
         bench.offset = self._measure_offset(home, bench)
