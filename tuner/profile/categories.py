@@ -7,7 +7,7 @@ from typing import Literal
 
 from tuner.profile.hlo import Instruction, Module
 
-__all__ = ["CATEGORIES", "COPIES", "Category", "category_of", "is_control", "kernel_category"]
+__all__ = ["CATEGORIES", "COPIES", "Category", "category_of", "family", "is_control", "kernel_category"]
 
 Category = Literal[
     "matrix multiply",
@@ -177,3 +177,8 @@ def _on_host(instruction: Instruction) -> bool:
 def kernel_category(name: str) -> Category:
     """Of a kernel or a copy of which nothing but the name is known."""
     return next((kind for kind, pattern in _KERNELS if pattern.search(name)), "other")
+
+
+def family(category: Category) -> Category:
+    """What kernels' names tell apart: attention is products in a scope of that name, too."""
+    return "matrix multiply" if category == "attention" else category

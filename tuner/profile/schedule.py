@@ -1,8 +1,8 @@
 """The work that a compiled program gives its device, in the order of its schedule: where no trace names operations, it
 stands in for one.
 
-Fusions launch kernels that are named after them, copies are copies, and of everything else the name isn't known. A loop
-runs as often as is written down, else once; of a branch each side is expected.
+Fusions launch kernels that are named after them, copies are copies; of what libraries do the kind is known alone. A
+loop runs as often as is written down, else once; of a branch each side is expected.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from tuner.profile.categories import category_of
+from tuner.profile.categories import Category, category_of, family
 from tuner.profile.costs import launches_nothing
-from tuner.profile.hlo import Computation, Module
+from tuner.profile.hlo import Computation, Instruction, Module
 from tuner.profile.timeline import Event
 
 __all__ = ["COPY", "scheduled", "stem"]
@@ -25,7 +25,8 @@ _NUMBER = re.compile(r"[._]\d+$")
 
 
 def scheduled(modules: Mapping[str, Module]) -> tuple[Event, ...]:
-    """An event for each operation that does something, one after another, without times, by the stem of its name."""
+    """An event for each operation that does something, one after another, without times, by the stem of its name or,
+    where a library does it, its kind of work."""
     found: list[Event] = []
     for module in modules.values():
         if module.entry in module.computations:
@@ -51,14 +52,22 @@ def _walk(module: Module, computation: Computation) -> Iterator[Event]:
                 for body in bodies:
                     yield from _walk(module, body)
         elif not launches_nothing(instruction):
-            copies = instruction.opcode in ("copy", "copy-start")
+            category = category_of(module, instruction)
             yield Event(
-                name=COPY if copies else stem(instruction.name),
+                name=_expected(instruction, category),
                 start=0.0,
                 end=0.0,
                 op=instruction.name,
                 module=module.name,
-                category=category_of(module, instruction),
+                category=category,
                 scope=instruction.op_name,
                 source=instruction.source,
             )
+
+
+def _expected(instruction: Instruction, category: Category) -> str:
+    """What its kernel is called."""
+    if instruction.opcode in ("copy", "copy-start"):
+        return COPY
+    of_library = instruction.opcode in ("custom-call", "fft") or category == "collective"
+    return family(category) if of_library else stem(instruction.name)

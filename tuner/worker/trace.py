@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ _NO_WORK = ("memalloc_details", "MemFree_details", "MemoryResidency_details")
 _DETAILS = ("kernel_details", "memcpy_details", "Memset_details", "memset_details")
 _GRAPHS = ("cuda_graph_id", "cuda_graph_exec_id")
 _LAUNCH, _NODE = "correlation_id", "cuda_graph_node_id"
+_NODES = 1 << 32  # of a node's number this much counts within its graph
 # The names that were traced, as jax joins them: one of the two, by version.
 _SCOPES = ("name", "tf_op")
 # Of the host: calls of jitted functions, compiles, launches of graphs, copies between host and device.
@@ -123,14 +124,47 @@ def launch_order(events: Sequence[tuple[float, tuple[int, int]]]) -> list[int]:
     Launches are numbered one after another, and so are the nodes of a graph as it is built, whatever runs side by side
     later. A graph with a loop in it runs a node several times: its events keep the order in which they ran.
     """
-    times = Counter(launch for _, launch in events)
-    loops = {number for (number, _), count in times.items() if count > 1}
-
-    def key(i: int) -> tuple[int, int, float]:
-        start, (number, node) = events[i]
-        return number, 0 if number in loops else node, start
-
+    launches: dict[int, list[int]] = {}
+    for i, (_, (number, _)) in enumerate(events):
+        launches.setdefault(number, []).append(i)
     order = [0] * len(events)
-    for place, i in enumerate(sorted(range(len(events)), key=key)):
-        order[i] = place
+    place = 0
+    for _, inside in sorted(launches.items()):
+        inside.sort(key=lambda i: events[i][0])
+        nodes = [events[i][1][1] for i in inside]
+        if len(set(nodes)) == len(nodes):
+            inside = _as_built([(events[i][1][1], events[i][0], i) for i in inside])
+        for i in inside:
+            order[i] = place
+            place += 1
     return order
+
+
+def _as_built(nodes: Iterable[tuple[int, float, int]]) -> list[int]:
+    """The third of each (number, start, …) of one launch of a graph, in the order in which the graph's work was given.
+
+    What a library does is a graph inside the graph. It has a number there that no event shows, and its own nodes are
+    numbered after all those around it: where numbers are missing and time steps back, there they begin. They go among
+    the others by their starts.
+    """
+    rest = sorted(nodes)
+    merged: list[tuple[float, int]] = []
+    while rest:
+        steps = [rest[k - 1][1] - rest[k][1] for k in range(1, len(rest))]
+        back = max(steps, default=0.0)
+        cut = steps.index(back) + 1 if back > 0 else len(rest)
+        first = rest[0][0] if merged else 0
+        if (rest[cut - 1][0] - first) % _NODES < cut:
+            cut = len(rest)  # no number is missing before it
+        merged = _merged(merged, [(start, i) for _, start, i in rest[:cut]])
+        rest = rest[cut:]
+    return [i for _, i in merged]
+
+
+def _merged(one: Sequence[tuple[float, int]], other: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Both, each in its own order, by what comes first of what is left of each."""
+    left, right = deque(one), deque(other)
+    merged = []
+    while left and right:
+        merged.append((left if left[0][0] <= right[0][0] else right).popleft())
+    return [*merged, *left, *right]
