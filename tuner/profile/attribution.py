@@ -25,7 +25,6 @@ from tuner.profile.timeline import Event, Timeline
 
 __all__ = ["attributed", "attributed_by_schedule", "coverage"]
 
-_Kind = Callable[[Event], str]
 _MEMSET = "memset"
 _BEFORE = re.compile(r"Memset|.*compute_dot_do_o")  # beside a library's own kernel
 _AFTER = re.compile(r".*splitKreduce|.*convert_dq_to")
@@ -46,9 +45,16 @@ def attributed(as_run: Timeline, named: Timeline, modules: Mapping[str, Module])
 
 
 def attributed_by_schedule(as_run: Timeline, modules: Mapping[str, Module]) -> Timeline:
-    """The same with operations out of the programs' schedules, for kernels in graphs that have none yet."""
-    graphs = any(event.graph and not event.op for of in as_run.devices.values() for event in of)
-    pattern = scheduled(modules) if graphs else ()
+    """The same with operations out of the programs' schedules, for kernels that have none yet, or one that the program
+    calls otherwise: of a fusion that runs beside others a trace has the name that it had before."""
+
+    def lacks(event: Event) -> bool:
+        module = modules.get(event.module)
+        return not event.op if module is None else module.instruction(event.op) is None
+
+    every = [event for of in as_run.devices.values() for event in of]
+    wanted = as_run.platform == "gpu" and any((event.graph or event.op) and lacks(event) for event in every)
+    pattern = scheduled(modules, kernels=frozenset(stem(event.name) for event in every)) if wanted else ()
     if not pattern:
         return as_run
     reads = producers(modules)
@@ -61,9 +67,8 @@ def attributed_by_schedule(as_run: Timeline, modules: Mapping[str, Module]) -> T
     devices = {}
     for device, events in as_run.devices.items():
         calls = [i for i, event in enumerate(events) if not _BEFORE.match(event.name) and not _AFTER.match(event.name)]
-        found = dict(
-            zip(calls, _joined(as_run.steps, [events[i] for i in calls], pattern, reads, kind=kind), strict=True)
-        )
+        told = _joined(as_run.steps, [events[i] for i in calls], pattern, reads, kind=kind, lacks=lacks)
+        found = dict(zip(calls, told, strict=True))
         devices[device] = _with_aids([found.get(i, event) for i, event in enumerate(events)])
     return msgspec.structs.replace(as_run, devices=devices)
 
@@ -88,7 +93,13 @@ def coverage(line: Timeline) -> float:
 
 
 def _joined(
-    steps: Sequence[Interval], events: Sequence[Event], pattern: Sequence[Event], reads: Producers, *, kind: _Kind
+    steps: Sequence[Interval],
+    events: Sequence[Event],
+    pattern: Sequence[Event],
+    reads: Producers,
+    *,
+    kind: Callable[[Event], str],
+    lacks: Callable[[Event], bool] = lambda event: not event.op,
 ) -> tuple[Event, ...]:
     joined = list(events)
     theirs = [pattern[i] for i in _as_launched(pattern)]
@@ -103,7 +114,7 @@ def _joined(
             known[run] = matched(run, names, between=partial(_between, ours, theirs))
         for own, other in _believed(ours, theirs, known[run], reads):
             event, by = ours[own], theirs[other]
-            if by.op and not event.op:
+            if by.op and lacks(event):
                 joined[places[own]] = _named(event, by)
     return tuple(joined)
 

@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from tuner.profile.hlo import Computation, Instruction, Module, Shape
+from tuner.profile.hlo import FUSIONS, Computation, Instruction, Module, Shape
 
 __all__ = ["Cost", "ModuleCosts", "launches_nothing", "module_costs", "together"]
 
@@ -23,8 +23,7 @@ def _words(text: str) -> frozenset[str]:
 
 _FREE = _words(
     """parameter constant tuple get-tuple-element bitcast after-all opt-barrier partition-id replica-id domain
-    add-dependency while conditional call iota copy-done async-done async-update send-done recv-done all-reduce-done
-    all-gather-done collective-permute-done"""
+    add-dependency while conditional call iota async-update"""
 )
 _ARITHMETIC = _words(
     """add subtract multiply divide maximum minimum power remainder abs negate sign floor ceil round-nearest-afz
@@ -96,8 +95,8 @@ def module_costs(module: Module) -> ModuleCosts:
 
 
 def launches_nothing(instruction: Instruction) -> bool:
-    """Whether nothing is left of it when the program runs, or only what it calls."""
-    return instruction.opcode in _FREE
+    """Whether nothing is left of it when the program runs, or only what it calls or waits for."""
+    return instruction.opcode in _FREE or instruction.opcode.endswith("-done")
 
 
 def together(one: ModuleCosts, other: ModuleCosts) -> ModuleCosts:
@@ -129,7 +128,7 @@ def _operation(module: Module, computation: Computation, instruction: Instructio
 def _work(module: Module, computation: Computation, instruction: Instruction) -> Cost:
     """FLOPs; of a fusion those of all that is fused."""
     opcode = instruction.opcode
-    if opcode == "fusion":
+    if opcode in FUSIONS:
         inner = [module.computations[n] for n in instruction.called.get("calls", ()) if n in module.computations]
         parts = [_work(module, fused, one) for fused in inner for one in fused.instructions.values()]
         heaviest = max(parts, key=lambda cost: cost.matrix, default=Cost())
@@ -267,9 +266,9 @@ def _traffic(module: Module, computation: Computation, instruction: Instruction)
         return 2.0 * operands[1].bytes
     if opcode == "scatter" and len(operands) > 2:
         return 3.0 * operands[-1].bytes
-    if opcode.endswith("-start") and len(instruction.shapes) > 1:
+    if opcode.endswith("-start") and opcode not in FUSIONS and len(instruction.shapes) > 1:
         return 2.0 * sum(operand.bytes for operand in operands)
-    if opcode != "fusion":
+    if opcode not in FUSIONS:
         written = sum(shape.bytes for shape in instruction.shapes if not _scratch(instruction, shape))
         return written + sum(operand.bytes for operand in {o.name: o for o in operands}.values())
     fused = next(

@@ -8,11 +8,11 @@ loop runs as often as is written down, else once; of a branch each side is expec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from tuner.profile.categories import Category, category_of, family
 from tuner.profile.costs import launches_nothing
-from tuner.profile.hlo import Computation, Instruction, Module
+from tuner.profile.hlo import FUSIONS, Computation, Instruction, Module
 from tuner.profile.timeline import Event
 
 __all__ = ["COPY", "scheduled", "stem"]
@@ -24,13 +24,14 @@ _MOST = 50_000  # of a loop with a great many turns the first must do
 _NUMBER = re.compile(r"[._]\d+$")
 
 
-def scheduled(modules: Mapping[str, Module]) -> tuple[Event, ...]:
+def scheduled(modules: Mapping[str, Module], *, kernels: Collection[str] = ()) -> tuple[Event, ...]:
     """An event for each operation that does something, one after another, without times, by the stem of its name or,
-    where a library does it, its kind of work."""
+    where a library does it, its kind of work. `kernels`: the stems that a trace has: a fusion that takes or writes a
+    slice, and has no kernel, is done by a copy."""
     found: list[Event] = []
     for module in modules.values():
         if module.entry in module.computations:
-            for event in _walk(module, module.computations[module.entry]):
+            for event in _walk(module, module.computations[module.entry], kernels):
                 if len(found) >= _MOST:
                     break
                 found.append(event)
@@ -45,16 +46,16 @@ def stem(name: str) -> str:
     return bare.replace(".", "_")
 
 
-def _walk(module: Module, computation: Computation) -> Iterator[Event]:
+def _walk(module: Module, computation: Computation, kernels: Collection[str]) -> Iterator[Event]:
     for instruction in computation.instructions.values():
         if bodies := module.bodies(instruction):
             for _ in range(instruction.trips or 1):
                 for body in bodies:
-                    yield from _walk(module, body)
+                    yield from _walk(module, body, kernels)
         elif not launches_nothing(instruction):
             category = category_of(module, instruction)
             yield Event(
-                name=_expected(instruction, category),
+                name=_expected(module, instruction, category, kernels),
                 start=0.0,
                 end=0.0,
                 op=instruction.name,
@@ -65,9 +66,22 @@ def _walk(module: Module, computation: Computation) -> Iterator[Event]:
             )
 
 
-def _expected(instruction: Instruction, category: Category) -> str:
+def _expected(module: Module, instruction: Instruction, category: Category, kernels: Collection[str]) -> str:
     """What its kernel is called."""
     if instruction.opcode in ("copy", "copy-start"):
         return COPY
-    of_library = instruction.opcode in ("custom-call", "fft") or category == "collective"
-    return family(category) if of_library else stem(instruction.name)
+    if instruction.opcode in ("custom-call", "fft") or category == "collective":
+        return family(category)
+    name = stem(instruction.name)
+    return COPY if name not in kernels and _slices(module, instruction) else name
+
+
+def _slices(module: Module, instruction: Instruction) -> bool:
+    """Whether a fusion's result is a slice, or something with a slice written into it."""
+    fused = next(
+        (module.computations[n] for n in instruction.called.get("calls", ()) if n in module.computations), None
+    )
+    result = fused.root if fused is not None and instruction.opcode in FUSIONS else None
+    while fused is not None and result is not None and result.opcode == "bitcast":
+        result = next(iter(fused.operands(result)), None)
+    return result is not None and result.opcode in ("slice", "dynamic-slice", "dynamic-update-slice")
