@@ -46,9 +46,18 @@ class _Line:
     launches: list[tuple[int, int]] = field(default_factory=list)
     launched: tuple[int, ...] = ()
 
+    def drop_before(self, begin: float) -> None:
+        """Leave out what had ended by then."""
+        kept = [i for i, start in enumerate(self.starts) if start + self.durations[i] > begin]
+        self.labels = [self.labels[i] for i in kept]
+        self.starts = [self.starts[i] for i in kept]
+        self.durations = [self.durations[i] for i in kept]
+        self.launches = [self.launches[i] for i in kept]
+
 
 def read_trace(path: Path, *, python: bool) -> tuple[tuple[TraceLabel, ...], tuple[TraceLine, ...]]:
-    """Labels and lines of the trace in `path`. Without `python` calls of Python functions are left out."""
+    """Labels and lines of the trace in `path`, from the first marked step on. Without `python` calls of Python
+    functions are left out."""
     labels: dict[TraceLabel, int] = {}
     found: list[_Line] = []
     with warnings.catch_warnings():
@@ -56,10 +65,16 @@ def read_trace(path: Path, *, python: bool) -> tuple[tuple[TraceLabel, ...], tup
         for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
             device = plane.name.startswith(_DEVICE)
             lines = [line for line in plane.lines if not device or line.name.startswith(_STREAM)]
-            kept = [_line(plane.name, line, labels, device=device, python=python) for line in lines]
-            if device:
-                _number(kept)
-            found += [line for line in kept if line.labels]
+            found += [_line(plane.name, line, labels, device=device, python=python) for line in lines]
+    mark = labels.get(TraceLabel(name=STEP), -1)
+    begin = min(
+        (start for line in found for i, start in zip(line.labels, line.starts, strict=True) if i == mark), default=0
+    )
+    for line in found:
+        line.drop_before(begin)
+    found = [line for line in found if line.labels]
+    for plane in {line.plane for line in found if line.plane.startswith(_DEVICE)}:
+        _number([line for line in found if line.plane == plane])
     zero = min((min(line.starts) for line in found), default=0.0)
     return tuple(labels), tuple(
         TraceLine(
