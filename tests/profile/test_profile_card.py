@@ -203,5 +203,8 @@ GRAPH = 4 << 32  # what a graph's own number adds to those of its nodes
 def test_what_is_in_a_graph_inside_a_graph_has_its_place_though_its_numbers_come_later(nodes: tuple[int, ...]) -> None:
     events = [(float(place), (9, GRAPH + node)) for place, node in enumerate(nodes)]
     assert launch_order(events) == list(range(len(nodes)))
-    late = [(9.0 - place, (9, GRAPH + place)) for place in range(4)]  # without one they are side by side
-    assert launch_order(late) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("first", [GRAPH, 70])
+def test_nodes_whose_numbers_have_no_hole_are_side_by_side_whatever_began_first(first: int) -> None:
+    assert launch_order([(9.0 - place, (9, first + place)) for place in range(4)]) == [0, 1, 2, 3]

@@ -168,7 +168,7 @@ def _as_built(nodes: Iterable[tuple[int, float, int]]) -> list[int]:
         steps = [rest[k - 1][1] - rest[k][1] for k in range(1, len(rest))]
         back = max(steps, default=0.0)
         cut = steps.index(back) + 1 if back > 0 else len(rest)
-        first = rest[0][0] if merged else 0
+        first = 0 if rest[0][0] >= _NODES and not merged else rest[0][0]
         if (rest[cut - 1][0] - first) % _NODES < cut:
             cut = len(rest)  # no number is missing before it
         merged = _merged(merged, [(start, i) for _, start, i in rest[:cut]])
