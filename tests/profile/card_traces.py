@@ -1,4 +1,4 @@
-"""What profiles of the shipped workloads were on a card: one H100, jax 0.11.2."""
+"""What profiles of the shipped workloads were on cards: one H100, or one or two H200s, jax 0.11.2."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_graph_kernels_get_their_operations_from_the_other_trace_in_order() -> N
         },
     )
     line = timeline(as_run.labels, as_run.lines, MODULES)
-    joined = attributed(line, timeline(named.labels, named.lines, MODULES))
+    joined = attributed(line, timeline(named.labels, named.lines, MODULES), MODULES)
     assert [e.op for e in joined.devices["/device:GPU:0"]] == [first, "", second] * 2
     assert coverage(line) == 0.0
     assert coverage(joined) == pytest.approx(0.9)
@@ -103,7 +103,7 @@ def test_a_kernel_more_in_one_trace_does_not_shift_the_others() -> None:
     named_labels = {n: TraceLabel(name=n, op=op) for n, op in zip(names, ["o1", "o2", "o3", "o4"], strict=True)}
     as_run = gpu_reply([(n, 10 * i, 10, 7) for i, n in enumerate(["a", "b", "new", "c", "d"])])
     named = gpu_reply([(n, 10 * i, 10, 7) for i, n in enumerate(names)], labels=named_labels)
-    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}))
+    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}), {})
     assert [e.op for e in joined.devices["/device:GPU:0"]] == ["o1", "o2", "", "o3", "o4"]
 
 
@@ -127,9 +127,48 @@ def test_a_kernel_in_one_trace_finds_its_place_in_the_other(ours: str, theirs: s
     as_run = gpu_reply([(name, 2 * i, 1, 7) for i, name in enumerate(ours)])
     labels = {name: TraceLabel(name=name, op=f"op-{name}") for name in theirs}
     named = gpu_reply([(name, 2 * i, 1, 7) for i, name in enumerate(theirs)], labels=labels)
-    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}))
+    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}), {})
     found = [event.op.removeprefix("op-") or "." for of in joined.devices.values() for event in of]
     assert "".join(found) == expected
+
+
+def test_another_kernel_in_the_place_of_one_is_its_only_if_it_does_the_same_kind_of_work() -> None:
+    theirs = ["a", "nvjet_128x64", "b", "c", "d", "loop_add_fusion", "e", "f", "g", "nvjet_64x64", "h", "i", "j"]
+    ours = [
+        "a",
+        "sm90_xmma_gemm",
+        "b",
+        "c",
+        "d",
+        "nvjet_256x64",
+        "e",
+        "f",
+        "g",
+        "nvjet_1",
+        "splitKreduce",
+        "h",
+        "i",
+        "j",
+    ]
+    as_run = gpu_reply([(name, 2 * i, 1, 7) for i, name in enumerate(ours)])
+    labels = {name: TraceLabel(name=name, op=f"op-{name}") for name in theirs}
+    named = gpu_reply([(name, 2 * i, 1, 7) for i, name in enumerate(theirs)], labels=labels)
+    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}), {})
+    ops = {event.name: event.op for event in joined.devices["/device:GPU:0"]}
+    assert ops["sm90_xmma_gemm"] == "op-nvjet_128x64"
+    assert ops["nvjet_256x64"] == ""
+    assert ops["nvjet_1"] == ops["splitKreduce"] == "op-nvjet_64x64"  # a call of a library may run several
+    assert all(ops[name] == f"op-{name}" for name in "abcdefghij")
+
+
+def test_kernels_that_are_elsewhere_in_the_other_trace_are_known_by_their_names_if_as_many_are_there() -> None:
+    ours, theirs = "abcdefgXhijYY", "XabcYdefghij"
+    as_run = gpu_reply([(name, 2 * i, 1, 7) for i, name in enumerate(ours)])
+    labels = {name: TraceLabel(name=name, op=f"op-{name}") for name in theirs}
+    named = gpu_reply([(name, 2 * i, 1, 7) for i, name in enumerate(theirs)], labels=labels)
+    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}), {})
+    found = [event.op.removeprefix("op-") or "." for event in joined.devices["/device:GPU:0"]]
+    assert "".join(found) == "abcdefgXhij.."
 
 
 def test_a_step_of_four_thousand_kernels_with_a_few_others_among_them() -> None:
@@ -139,7 +178,7 @@ def test_a_step_of_four_thousand_kernels_with_a_few_others_among_them() -> None:
     as_run = gpu_reply([(name, 0.02 * i, 0.01, 7) for i, name in enumerate(ours)])
     labels = {name: TraceLabel(name=name, op=f"op-{name}") for name in theirs}
     named = gpu_reply([(name, 0.02 * i, 0.01, 7) for i, name in enumerate(theirs)], labels=labels)
-    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}))
+    joined = attributed(timeline(as_run.labels, as_run.lines, {}), timeline(named.labels, named.lines, {}), {})
     assert [event.op for event in joined.devices["/device:GPU:0"]] == [f"op-{name}" for name in theirs]
 
 

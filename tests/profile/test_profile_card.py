@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
 from card_traces import ASSETS, card
 
 from tuner.profile import HOST_GAPS, StepProfile, analyse
+from tuner.profile.attribution import attributed
+from tuner.profile.dependencies import producers
+from tuner.profile.hlo import read_module
+from tuner.profile.timeline import timeline
 from tuner.protocol.messages import ProfileReply
 from tuner.worker.trace import launch_order, read_trace
 
@@ -91,22 +94,46 @@ def test_kernels_shorter_than_their_launch_are_what_holds_it_back() -> None:
 
 
 def test_the_order_of_launches_counts_where_kernels_run_side_by_side() -> None:
-    """Whatever of a graph is done first."""
+    """Two that don't need each other are done in the other order."""
+    modules = {module.name: module for module in map(read_module, MLP.texts)}
+    reads = producers(modules)
+    joined = attributed(
+        timeline(MLP.as_run.labels, MLP.as_run.lines, modules),
+        timeline(MLP.named.labels, MLP.named.lines, modules),
+        modules,
+    )
+    (events,) = joined.devices.values()
+    where = {(event.start, event.launched): event for event in events}
+    swapped = 0
+    lines = []
+    for line in MLP.as_run.lines:
+        starts = list(line.starts_ns)
+        for i in range(0, len(starts) - 1, 2) if line.launched else ():
+            one, two = (where[float(starts[k]), line.launched[k]] for k in (i, i + 1))
+            if one.op not in reads[two.module, two.op]:
+                starts[i : i + 2] = starts[i + 1], starts[i]
+                swapped += 1
+        lines.append(replace(line, starts_ns=tuple(starts)))
+    assert swapped >= 64
+    found = profile(as_run=replace(MLP.as_run, lines=tuple(lines)))
+    assert found.breakdown.attributed == 1.0
+    assert {row.name: row.calls for row in found.breakdown.by_kernel if row.ops == 64} == {
+        row.name: row.calls for row in FOUND.breakdown.by_kernel if row.ops == 64
+    }
+
+
+def test_kernels_in_an_order_in_which_nothing_could_have_run_are_of_no_known_operation() -> None:
     lines = []
     for line in MLP.as_run.lines:
         starts = list(line.starts_ns)
         if line.launched:
             half = len(starts) // 2
             for begin in (0, half):
-                shuffled = starts[begin : begin + half]
-                random.Random(1).shuffle(shuffled)
-                starts[begin : begin + half] = shuffled
+                starts[begin : begin + half] = starts[begin : begin + half][::-1]
         lines.append(replace(line, starts_ns=tuple(starts)))
     found = profile(as_run=replace(MLP.as_run, lines=tuple(lines)))
-    assert found.breakdown.attributed == 1.0
-    assert {row.name: row.calls for row in found.breakdown.by_kernel if row.ops == 64} == {
-        row.name: row.calls for row in FOUND.breakdown.by_kernel if row.ops == 64
-    }
+    assert found.breakdown.attributed == 0.0
+    assert "not their operations" in found.breakdown.note
 
 
 def test_an_operation_that_got_another_kernel_is_known_by_its_place() -> None:
@@ -155,7 +182,29 @@ def test_what_a_card_writes_is_read() -> None:
 
 
 def test_launches_come_in_their_order_nodes_of_a_graph_in_theirs_and_loops_in_time() -> None:
-    beside = [(5.0, (2, 1)), (3.0, (2, 2)), (9.0, (1, 7)), (1.0, (3, 0))]
+    beside = [(5.0, (2, 0)), (3.0, (2, 1)), (9.0, (1, 0)), (1.0, (3, 0))]
     assert launch_order(beside) == [1, 2, 0, 3]
     looped = [(1.0, (1, 5)), (2.0, (1, 6)), (3.0, (1, 5)), (4.0, (1, 6)), (5.0, (1, 4))]
     assert launch_order(looped) == [0, 1, 2, 3, 4]
+
+
+GRAPH = 4 << 32  # what a graph's own number adds to those of its nodes
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        (0, 1, 2, 3),
+        (0, 5, 6, 2, 7, 4),  # two calls of libraries, at 1 and 3, whose nodes follow
+        (3, 4, 2),  # one that comes first of all
+        (0, 3, 5, 2),  # one with a graph in it, at 4
+    ],
+)
+def test_what_is_in_a_graph_inside_a_graph_has_its_place_though_its_numbers_come_later(nodes: tuple[int, ...]) -> None:
+    events = [(float(place), (9, GRAPH + node)) for place, node in enumerate(nodes)]
+    assert launch_order(events) == list(range(len(nodes)))
+
+
+@pytest.mark.parametrize("first", [GRAPH, 70])
+def test_nodes_whose_numbers_have_no_hole_are_side_by_side_whatever_began_first(first: int) -> None:
+    assert launch_order([(9.0 - place, (9, first + place)) for place in range(4)]) == [0, 1, 2, 3]

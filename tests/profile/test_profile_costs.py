@@ -108,6 +108,91 @@ ENTRY %main (x: f32[1000]) -> f32[900] {
     assert costs(text).bytes == 4 * (1000 + 900)
 
 
+def fused(lines: list[str], opcode: str, result: str) -> str:
+    """A module whose fusion does that to `%a`, 1000 rows of 64 numbers, with `%u`, 10 rows, at the place `%i`."""
+    inside = "\n".join(
+        f"  {line}"
+        for line in (
+            "%a = f32[1000,64] parameter(0)",
+            "%u = f32[10,64] parameter(1)",
+            "%i = s32[] parameter(2)",
+            *lines,
+        )
+    )
+    return f"""HloModule m
+
+%fused (a: f32[1000,64], u: f32[10,64], i: s32[]) -> f32[] {{
+{inside}
+}}
+
+ENTRY %main (x: f32[1000,64], y: f32[10,64], n: s32[]) -> f32[] {{
+  %x = f32[1000,64] parameter(0)
+  %y = f32[10,64] parameter(1)
+  %n = s32[] parameter(2)
+  ROOT %f = {result} {opcode}(%x, %y, %n), kind=kLoop, calls=%fused
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "rows"),
+    [
+        # Behind a bitcast, and behind arithmetic on each element.
+        (
+            ["%b = f32[1,1000,64] bitcast(%a)", "ROOT %s = f32[1,10,64] slice(%b), slice={[0:1], [5:15], [0:64]}"],
+            10 + 10,
+        ),
+        (
+            ["%b = f32[1000,64] negate(%a)", "ROOT %s = f32[10,64] dynamic-slice(%b, %i, %i)"],
+            10 + 10,
+        ),
+        # All of it too, for another result.
+        (
+            [
+                "%s = f32[10,64] slice(%a), slice={[5:15], [0:64]}",
+                "%n = f32[1000,64] negate(%a)",
+                "ROOT %t = (f32[10,64], f32[1000,64]) tuple(%s, %n)",
+            ],
+            1000 + 10 + 1000,
+        ),
+        # Written in place, from a slice of what it is written into.
+        (
+            [
+                "%s = f32[10,64] dynamic-slice(%a, %i, %i)",
+                "%m = f32[10,64] add(%s, %u)",
+                "%w = f32[1000,64] dynamic-update-slice(%a, %m, %i, %i)",
+                "ROOT %r = f32[1,1000,64] bitcast(%w)",
+            ],
+            10 + 10 + 10,
+        ),
+        # Not in place where the result is made of all of it.
+        (
+            ["%w = f32[1000,64] dynamic-update-slice(%a, %u, %i, %i)", "ROOT %r = f32[1000,64] negate(%w)"],
+            1000 + 10 + 1000,
+        ),
+        # What is there is added to.
+        (["ROOT %w = f32[1000,64] scatter(%a, %i, %u), to_apply=%sum"], 10 + 2 * 10),
+    ],
+)
+def test_a_fusion_reads_what_it_asks_for_and_writes_what_it_changes(lines: list[str], rows: int) -> None:
+    index = 4 if any("%i" in line for line in lines) else 0
+    assert costs(fused(lines, "fusion", "f32[]")).bytes == 4 * 64 * rows + index
+
+
+def test_a_fusion_beside_others_moves_what_it_would_by_itself_and_waiting_for_it_nothing() -> None:
+    text = fused(
+        ["ROOT %s = f32[10,64] dynamic-slice(%a, %i, %i)"],
+        "fusion-start",
+        "((f32[1000,64], f32[10,64], s32[]), f32[10,64], u32[])",
+    )
+    text = text.replace("ROOT %f", "%f").replace(
+        "calls=%fused\n", "calls=%fused\n  ROOT %d = f32[10,64] fusion-done(%f)\n"
+    )
+    found = costs(text)
+    assert found.each["f"].bytes == 4 * 64 * 20 + 4
+    assert found.each["d"].bytes == 0
+
+
 def test_transforms_count_as_usual_and_half_where_they_are_of_real_numbers() -> None:
     whole, half = "c64[16,1024]", "c64[16,513]"
     real = "f32[16,1024]"

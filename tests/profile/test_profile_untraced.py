@@ -1,4 +1,4 @@
-"""What a tracer adds is left out of the gaps, and of work only where there is nothing else left."""
+"""What a tracer adds is left out of the gaps, and work is scaled only where gaps can't explain the step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.profile import HOST_GAPS, LAUNCH_GAPS, Breakdown, OpRow, ScopeRow
 from tuner.profile.untraced import untraced
 
 
-def traced(work: float = 6.0, launch: float = 1.0, host: float = 3.0) -> Breakdown:
+def traced(work: float = 6.0, launch: float = 1.0, host: float = 3.0, stalls: float = 0.0) -> Breakdown:
     step = work + launch + host
     parts = {"matrix multiply": 0.75 * work, "collective": 0.25 * work, LAUNCH_GAPS: launch, HOST_GAPS: host}
     return Breakdown(
@@ -22,6 +22,7 @@ def traced(work: float = 6.0, launch: float = 1.0, host: float = 3.0) -> Breakdo
         parts=parts,
         busy_ms=work,
         exposed_ms=0.25 * work,
+        stalls_ms=stalls,
         ops=(OpRow(name="dot", category="matrix multiply", calls=1.0, self_ms=work, total_ms=work, share=work / step),),
         scopes=(ScopeRow(name="a", self_ms=work, total_ms=work, share=work / step),),
     )
@@ -45,12 +46,32 @@ def test_host_gaps_give_way_first_then_launch_gaps_then_work(
     assert found.scopes[0].share == pytest.approx(6.0 * scale / step_ms)
 
 
+@pytest.mark.parametrize(
+    ("dispatch_ms", "stalls", "host"),
+    [
+        (0.0, 0.0, 5.0),  # not known
+        (1.0, 0.0, 0.02),  # the host is far ahead: the clocks were lower
+        (1.0, 3.0, 3.02),  # the device waits inside a step, as for a callback
+        (9.0, 0.0, 5.0),  # calls take almost as long as the step
+    ],
+)
+def test_what_the_host_did_not_take_is_work_at_lower_clocks(dispatch_ms: float, stalls: float, host: float) -> None:
+    found = untraced(traced(stalls=stalls), 0.012, dispatch_s=dispatch_ms / 1e3)
+    assert found.parts == pytest.approx(
+        {"matrix multiply": 0.75 * (11 - host), "collective": 0.25 * (11 - host), LAUNCH_GAPS: 1.0, HOST_GAPS: host}
+    )
+    assert found.scale == pytest.approx((11 - host) / 6)
+    assert (found.dispatch_ms, found.step_ms) == (dispatch_ms, 12.0)
+
+
 def test_without_a_time_of_the_step_the_trace_is_all_there_is() -> None:
     assert untraced(traced(), 0.0) == traced()
 
 
-@given(st.floats(1e-3, 10), st.floats(0, 10), st.floats(0, 10), st.floats(1e-3, 40))
-def test_the_parts_always_sum_to_the_step(work: float, launch: float, host: float, step_ms: float) -> None:
-    found = untraced(traced(work, launch, host), step_ms / 1e3)
+@given(st.floats(1e-3, 10), st.floats(0, 10), st.floats(0, 10), st.floats(1e-3, 40), st.floats(0, 40))
+def test_the_parts_always_sum_to_the_step(
+    work: float, launch: float, host: float, step_ms: float, dispatch_ms: float
+) -> None:
+    found = untraced(traced(work, launch, host), step_ms / 1e3, dispatch_s=dispatch_ms / 1e3)
     assert sum(found.parts.values()) == pytest.approx(found.step_ms)
     assert all(ms >= 0 for ms in found.parts.values())

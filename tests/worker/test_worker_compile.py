@@ -292,6 +292,10 @@ def test_a_trace_is_written_and_a_pgle_profile_of_a_cpu_is_empty(worker: Worker,
     assert all(Path(path).stat().st_size > 0 for path in (reply.perfetto, reply.memory, *reply.hlo.values()))
     marks = [n for line in reply.lines for n in line.labels if reply.labels[n].name == "tune_step"]
     assert len(marks) == 2
+    # The five steps before them are of no use.
+    first = min(s for line in reply.lines for n, s in zip(line.labels, line.starts_ns, strict=True) if n == marks[0])
+    ends = [s + d for line in reply.lines for s, d in zip(line.starts_ns, line.durations_ns, strict=True)]
+    assert min(ends) > first
     assert {label.module for label in reply.labels if label.op} == {*reply.hlo}
     assert not any(label.name.startswith(("$", "end: ")) for label in reply.labels)
     second = worker.ask(Profile(id="control", steps=1, folder=str(worker.folder / "second"), python=True))

@@ -41,9 +41,8 @@ def analyse(
         modules[name] = both(modules[name], module) if name in modules else module
     line = timeline(as_run.labels, as_run.lines, modules)
     other = timeline(named.labels, named.lines, modules) if named else line
-    joined = attributed_by_schedule(attributed(line, other) if named else line, modules)
-    parted = untraced(break_down(joined, modules), as_run.plain_s)
-    parted = msgspec.structs.replace(parted, dispatch_ms=1e3 * as_run.dispatch_s)
+    joined = attributed_by_schedule(attributed(line, other, modules) if named else line, modules)
+    parted = untraced(break_down(joined, modules), as_run.plain_s, dispatch_s=as_run.dispatch_s)
     breakdown, roof = roofed(parted, costs, ceiling)
     if named is None and breakdown.graphs and not breakdown.note:
         breakdown = msgspec.structs.replace(breakdown, note=_BY_SCHEDULE)

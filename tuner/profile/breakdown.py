@@ -64,6 +64,7 @@ def break_down(line: Timeline, modules: Mapping[str, Module]) -> Breakdown:
         busy_ms=tally.busy / runs / _NS,
         hidden_ms=tally.hidden / runs / _NS,
         exposed_ms=tally.parts.get("collective", 0.0) / runs / _NS,
+        stalls_ms=tally.stalls / runs / _NS,
         compiles=len(compiles),
         compile_ms=sum(e.end - e.start for e in compiles) / _NS,
         kernels=len(leaves) / runs,
@@ -85,6 +86,7 @@ class _Tally:
         self.parts: dict[str, float] = {}
         self.busy = 0.0
         self.hidden = 0.0
+        self.stalls = 0.0
         self.leaves: list[Event] = []
         self._own: dict[_Key, float] = {}
         self._kernels: dict[tuple[Category, str], float] = {}
@@ -111,6 +113,7 @@ class _Tally:
             edge = start == step[0] or end == step[1]
             name = LAUNCH_GAPS if end - start <= _LAUNCH_NS and not edge else HOST_GAPS
             self.parts[name] = self.parts.get(name, 0.0) + end - start
+            self.stalls += end - start if name == HOST_GAPS and not edge else 0.0
         self._count(inside)
 
     def _count(self, inside: Sequence[tuple[Interval, Event]]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from tuner.profile.hlo import Instruction, Module
+from tuner.profile.hlo import FUSIONS, Instruction, Module
 
-__all__ = ["CATEGORIES", "COPIES", "Category", "category_of", "is_control", "kernel_category"]
+__all__ = ["CATEGORIES", "COPIES", "Category", "category_of", "family", "is_control", "kernel_category"]
 
 Category = Literal[
     "matrix multiply",
@@ -125,7 +125,7 @@ def category_of(module: Module, instruction: Instruction) -> Category:
     if is_control(instruction.opcode):
         return "loop control"
     opcodes = [instruction.opcode]
-    if instruction.opcode in ("fusion", "async-start"):
+    if instruction.opcode in (*FUSIONS, "async-start"):
         inner = [module.computations[n] for n in instruction.called.get("calls", ()) if n in module.computations]
         opcodes = [one.opcode for computation in inner for one in computation.instructions.values()]
     if any(opcode.startswith(_COLLECTIVES) for opcode in opcodes):
@@ -177,3 +177,8 @@ def _on_host(instruction: Instruction) -> bool:
 def kernel_category(name: str) -> Category:
     """Of a kernel or a copy of which nothing but the name is known."""
     return next((kind for kind, pattern in _KERNELS if pattern.search(name)), "other")
+
+
+def family(category: Category) -> Category:
+    """What kernels' names tell apart: attention is products in a scope of that name, too."""
+    return "matrix multiply" if category == "attention" else category

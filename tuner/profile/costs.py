@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from tuner.profile.hlo import Computation, Instruction, Module, Shape
+from tuner.profile.hlo import FUSIONS, Computation, Instruction, Module, Shape
 
 __all__ = ["Cost", "ModuleCosts", "launches_nothing", "module_costs", "together"]
 
@@ -23,14 +23,15 @@ def _words(text: str) -> frozenset[str]:
 
 _FREE = _words(
     """parameter constant tuple get-tuple-element bitcast after-all opt-barrier partition-id replica-id domain
-    add-dependency while conditional call iota copy-done async-done async-update send-done recv-done all-reduce-done
-    all-gather-done collective-permute-done"""
+    add-dependency while conditional call iota async-update"""
 )
 _ARITHMETIC = _words(
     """add subtract multiply divide maximum minimum power remainder abs negate sign floor ceil round-nearest-afz
     round-nearest-even exponential exponential-minus-one log log-plus-one logistic tanh tan sine cosine sqrt rsqrt cbrt
     erf atan2 clamp"""
 )
+_SLICES = ("dynamic-slice", "slice", "gather")
+_INTO = ("dynamic-update-slice", "scatter")
 _DIGITS = re.compile(r"\d+")
 _LABELS = re.compile(r"\bdim_labels=(\w+)_(\w+)->(\w+)")
 _FORWARD, _BACKWARD = 4, 10  # FLOPs of fused attention: two, and five, products of query length x key length x head
@@ -94,8 +95,8 @@ def module_costs(module: Module) -> ModuleCosts:
 
 
 def launches_nothing(instruction: Instruction) -> bool:
-    """Whether nothing is left of it when the program runs, or only what it calls."""
-    return instruction.opcode in _FREE
+    """Whether nothing is left of it when the program runs, or only what it calls or waits for."""
+    return instruction.opcode in _FREE or instruction.opcode.endswith("-done")
 
 
 def together(one: ModuleCosts, other: ModuleCosts) -> ModuleCosts:
@@ -127,7 +128,7 @@ def _operation(module: Module, computation: Computation, instruction: Instructio
 def _work(module: Module, computation: Computation, instruction: Instruction) -> Cost:
     """FLOPs; of a fusion those of all that is fused."""
     opcode = instruction.opcode
-    if opcode == "fusion":
+    if opcode in FUSIONS:
         inner = [module.computations[n] for n in instruction.called.get("calls", ()) if n in module.computations]
         parts = [_work(module, fused, one) for fused in inner for one in fused.instructions.values()]
         heaviest = max(parts, key=lambda cost: cost.matrix, default=Cost())
@@ -259,15 +260,15 @@ def _attention(instruction: Instruction, operands: list[Instruction], *, backwar
 def _traffic(module: Module, computation: Computation, instruction: Instruction) -> float:
     opcode = instruction.opcode
     operands = computation.operands(instruction)
-    if opcode in ("dynamic-slice", "slice", "gather"):
+    if opcode in _SLICES:
         return 2.0 * instruction.bytes
     if opcode == "dynamic-update-slice" and len(operands) > 1:
         return 2.0 * operands[1].bytes
     if opcode == "scatter" and len(operands) > 2:
         return 3.0 * operands[-1].bytes
-    if opcode.endswith("-start") and len(instruction.shapes) > 1:
+    if opcode.endswith("-start") and opcode not in FUSIONS and len(instruction.shapes) > 1:
         return 2.0 * sum(operand.bytes for operand in operands)
-    if opcode != "fusion":
+    if opcode not in FUSIONS:
         written = sum(shape.bytes for shape in instruction.shapes if not _scratch(instruction, shape))
         return written + sum(operand.bytes for operand in {o.name: o for o in operands}.values())
     fused = next(
@@ -285,51 +286,53 @@ def _scratch(instruction: Instruction, shape: Shape) -> bool:
 
 
 def _read(fused: Computation) -> float:
-    """Of parameters that are only sliced, the slices, which may overlap: once what they are of is enough. Of those that
-    are only written into, nothing."""
-    total = 0.0
-    for parameter in fused.instructions.values():
-        if parameter.opcode != "parameter":
-            continue
-        uses = _users(fused, parameter)
-        if uses and all(_slices(user, parameter.name) for user in uses):
-            total += min(parameter.bytes, sum(user.bytes for user in uses))
-        elif uses and all(_updates(user, parameter.name) for user in uses):
-            continue
-        else:
-            total += parameter.bytes
-    return total
+    """Of parameters of which only slices are asked for, directly or element by element, the slices, which may overlap:
+    once what they are of is enough. Of those that are only written into, nothing."""
+    asked = _asked(fused)
+    return sum(one.bytes * asked[one.name] for one in fused.instructions.values() if one.opcode == "parameter")
 
 
-def _users(fused: Computation, instruction: Instruction) -> list[Instruction]:
-    """What reads it, seen through bitcasts."""
-    users: list[Instruction] = []
-    for one in fused.instructions.values():
-        if instruction.name in one.operands:
-            users += _users(fused, one) if one.opcode == "bitcast" and not one.root else [one]
-    return users
+def _asked(fused: Computation) -> dict[str, float]:
+    """What share of each instruction's elements has to be known for the results, at most 1."""
+    results = {part.name for part in _results(fused)}
+    asked = dict.fromkeys(fused.instructions, 0.0)
+    for one in reversed(fused.instructions.values()):  # what reads it stands behind it
+        asked[one.name] = 1.0 if one.root else min(1.0, asked[one.name])
+        in_place = one.opcode in _INTO and one.name in results
+        for place, name in enumerate(one.operands):
+            if name not in fused.instructions or (in_place and place == 0):
+                continue
+            sliced = one.opcode in _SLICES and place == 0
+            asked[name] += asked[one.name] * (_share(one, fused.instructions[name]) if sliced else 1.0)
+    return asked
 
 
-def _slices(user: Instruction, name: str) -> bool:
-    return user.opcode in ("dynamic-slice", "slice", "gather") and name in user.operands[:1]
-
-
-def _updates(user: Instruction, name: str) -> bool:
-    return user.opcode == "dynamic-update-slice" and name in user.operands[:1]
+def _share(part: Instruction, whole: Instruction) -> float:
+    return part.bytes / whole.bytes if whole.bytes else 0.0
 
 
 def _written(fused: Computation, instruction: Instruction) -> float:
-    """The results; where the root only updates a slice in place, that slice."""
+    """The results; where one only updates something in place, the updates, and what a scatter reads there first."""
+    if fused.root is None:
+        return instruction.bytes
+    total = 0.0
+    for part in _results(fused):
+        inner = fused.operands(part)
+        if part.opcode == "dynamic-update-slice" and len(inner) > 1:
+            total += inner[1].bytes
+        elif part.opcode == "scatter" and len(inner) > 2:
+            total += 2.0 * inner[-1].bytes
+        else:
+            total += part.bytes
+    return total
+
+
+def _results(fused: Computation) -> list[Instruction]:
+    """What a fusion leaves behind, seen through bitcasts."""
     root = fused.root
     if root is None:
-        return instruction.bytes
-    parts = fused.operands(root) if root.opcode == "tuple" else [root]
-    total = 0.0
-    for part in parts:
-        part = _through(fused, part)
-        inner = fused.operands(part)
-        total += inner[1].bytes if part.opcode == "dynamic-update-slice" and len(inner) > 1 else part.bytes
-    return total
+        return []
+    return [_through(fused, part) for part in (fused.operands(root) if root.opcode == "tuple" else [root])]
 
 
 def _through(fused: Computation, instruction: Instruction) -> Instruction:

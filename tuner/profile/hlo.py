@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-__all__ = ["Computation", "Instruction", "Module", "Shape", "both", "read_module"]
+__all__ = ["FUSIONS", "Computation", "Instruction", "Module", "Shape", "both", "read_module"]
+
+FUSIONS = ("fusion", "fusion-start")
+"""Opcodes of what is one kernel, or one copy, for several instructions; the latter beside what comes next."""
 
 _BYTES = {
     "pred": 1.0,

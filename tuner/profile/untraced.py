@@ -4,6 +4,10 @@ A tracer makes the host slower (launching a graph of many kernels takes several 
 the times of work are the trace's; the step is that of consecutive steps without a trace, and gaps are what work leaves
 of it: first launch gaps, no longer than in the trace, then host gaps. Where the work alone is longer than the step, it
 is scaled down to it.
+
+Steps are waited for in a trace, so that a device rests between them. One that is given the next step before it ends the
+last doesn't, and its clocks are lower: where the host is well ahead, and the device never waited inside a traced step,
+what is left of the step isn't the host's, and work is scaled up to it.
 """
 
 from __future__ import annotations
@@ -15,13 +19,18 @@ from tuner.profile.types import Breakdown
 
 __all__ = ["untraced"]
 
+_AHEAD = 0.5  # of the step: what calling it may take
+_LAUNCH_MS = 0.02  # between two steps
 
-def untraced(found: Breakdown, step_s: float) -> Breakdown:
-    """The breakdown of a step that takes `step_s` without a trace; `found` itself if that isn't known."""
+
+def untraced(found: Breakdown, step_s: float, *, dispatch_s: float = 0.0) -> Breakdown:
+    """The breakdown of a step that takes `step_s` without a trace, and `dispatch_s` to call; `found` itself if the
+    former isn't known."""
     step_ms = 1e3 * step_s
     if step_ms <= 0 or found.step_ms <= 0:
         return found
-    scale = min(1.0, step_ms / found.busy_ms) if found.busy_ms else 1.0
+    found = msgspec.structs.replace(found, dispatch_ms=1e3 * dispatch_s)
+    scale = _scale(found, step_ms)
     share = scale * found.step_ms / step_ms
     busy_ms = scale * found.busy_ms
     free_ms = max(0.0, step_ms - busy_ms)
@@ -54,3 +63,14 @@ def untraced(found: Breakdown, step_s: float) -> Breakdown:
             for row in found.scopes
         ),
     )
+
+
+def _scale(found: Breakdown, step_ms: float) -> float:
+    """What the trace's times of work are multiplied by."""
+    if not found.busy_ms:
+        return 1.0
+    if found.busy_ms > step_ms:
+        return step_ms / found.busy_ms
+    ahead = found.platform == "gpu" and 0 < found.dispatch_ms < _AHEAD * step_ms
+    idle_ms = found.parts.get(LAUNCH_GAPS, 0.0) + found.stalls_ms + _LAUNCH_MS
+    return max(1.0, (step_ms - idle_ms) / found.busy_ms) if ahead else 1.0

@@ -29,7 +29,7 @@ __all__ = [
 _OPS, _FEW_OPS = 25, 8
 _KERNELS = 12
 _SCOPES = 25
-_SCALED = 0.9995
+_SCALED = 0.0005
 _NAME = 40
 _NO_SETTING = ("callback", "transfer", "recompiles", "constants", "float32", "tiny")
 
@@ -105,7 +105,7 @@ def traced_text(breakdown: Breakdown) -> str:
     if not breakdown.traced_ms or breakdown.traced_ms == breakdown.step_ms:
         return f"{breakdown.step_ms:.4g} ms"
     told = f"{breakdown.step_ms:.4g} ms, in the trace {breakdown.traced_ms:.4g} ms"
-    if breakdown.scale < _SCALED:
+    if abs(breakdown.scale - 1) > _SCALED:
         return f"{told}: work is scaled by {breakdown.scale:.3f} to fit"
     return f"{told}: what the tracer adds is left out of the gaps" if breakdown.traced_ms > breakdown.step_ms else told
 

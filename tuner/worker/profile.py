@@ -22,14 +22,16 @@ from tuner.worker.wait import wait
 __all__ = ["profile"]
 
 _WARM_UP = 2
+_MOST_WARM_UP = 32  # within the trace, which their events make larger
 _BLOCKS = 3
 _CALLS = 5  # so few that the host doesn't wait for the device to take them
 
 
 def profile(session: WorkerSession, request: Profile) -> ProfileReply:
-    """Trace `steps` steps, each waited for and marked, after some that are not traced. Nothing compiles in the trace
-    that the step itself doesn't compile. What a step takes is timed before: a profiler slows the host down, and what
-    comes after it."""
+    """Trace `steps` steps, each waited for and marked, after some that are not. Nothing compiles in the trace that the
+    step itself doesn't compile. What a step takes is timed before: a profiler slows the host down, and what comes after
+    it. A device rests while a profiler starts, and its clocks then take a while until they are where they are under
+    load: where times count, steps run within the trace before the marked ones, as many as in a block."""
     candidate = session.candidate(request.id)
     folder = Path(request.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,6 +44,8 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
             for _ in range(_WARM_UP):
                 wait(session.state.advance(candidate.call, 1))
             with marked() if request.nsight else _trace(session, request):
+                if request.block and not request.nsight:
+                    wait(session.state.advance(candidate.call, min(request.block, _MOST_WARM_UP)))
                 start = time.perf_counter()
                 for number in range(request.steps):
                     with jax.profiler.StepTraceAnnotation(STEP, step_num=number):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ _NO_WORK = ("memalloc_details", "MemFree_details", "MemoryResidency_details")
 _DETAILS = ("kernel_details", "memcpy_details", "Memset_details", "memset_details")
 _GRAPHS = ("cuda_graph_id", "cuda_graph_exec_id")
 _LAUNCH, _NODE = "correlation_id", "cuda_graph_node_id"
+_NODES = 1 << 32  # of a node's number this much counts within its graph
 # The names that were traced, as jax joins them: one of the two, by version.
 _SCOPES = ("name", "tf_op")
 # Of the host: calls of jitted functions, compiles, launches of graphs, copies between host and device.
@@ -45,9 +46,18 @@ class _Line:
     launches: list[tuple[int, int]] = field(default_factory=list)
     launched: tuple[int, ...] = ()
 
+    def drop_before(self, begin: float) -> None:
+        """Leave out what had ended by then."""
+        kept = [i for i, start in enumerate(self.starts) if start + self.durations[i] > begin]
+        self.labels = [self.labels[i] for i in kept]
+        self.starts = [self.starts[i] for i in kept]
+        self.durations = [self.durations[i] for i in kept]
+        self.launches = [self.launches[i] for i in kept]
+
 
 def read_trace(path: Path, *, python: bool) -> tuple[tuple[TraceLabel, ...], tuple[TraceLine, ...]]:
-    """Labels and lines of the trace in `path`. Without `python` calls of Python functions are left out."""
+    """Labels and lines of the trace in `path`, from the first marked step on. Without `python` calls of Python
+    functions are left out."""
     labels: dict[TraceLabel, int] = {}
     found: list[_Line] = []
     with warnings.catch_warnings():
@@ -55,10 +65,16 @@ def read_trace(path: Path, *, python: bool) -> tuple[tuple[TraceLabel, ...], tup
         for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
             device = plane.name.startswith(_DEVICE)
             lines = [line for line in plane.lines if not device or line.name.startswith(_STREAM)]
-            kept = [_line(plane.name, line, labels, device=device, python=python) for line in lines]
-            if device:
-                _number(kept)
-            found += [line for line in kept if line.labels]
+            found += [_line(plane.name, line, labels, device=device, python=python) for line in lines]
+    mark = labels.get(TraceLabel(name=STEP), -1)
+    begin = min(
+        (start for line in found for i, start in zip(line.labels, line.starts, strict=True) if i == mark), default=0
+    )
+    for line in found:
+        line.drop_before(begin)
+    found = [line for line in found if line.labels]
+    for plane in {line.plane for line in found if line.plane.startswith(_DEVICE)}:
+        _number([line for line in found if line.plane == plane])
     zero = min((min(line.starts) for line in found), default=0.0)
     return tuple(labels), tuple(
         TraceLine(
@@ -123,14 +139,47 @@ def launch_order(events: Sequence[tuple[float, tuple[int, int]]]) -> list[int]:
     Launches are numbered one after another, and so are the nodes of a graph as it is built, whatever runs side by side
     later. A graph with a loop in it runs a node several times: its events keep the order in which they ran.
     """
-    times = Counter(launch for _, launch in events)
-    loops = {number for (number, _), count in times.items() if count > 1}
-
-    def key(i: int) -> tuple[int, int, float]:
-        start, (number, node) = events[i]
-        return number, 0 if number in loops else node, start
-
+    launches: dict[int, list[int]] = {}
+    for i, (_, (number, _)) in enumerate(events):
+        launches.setdefault(number, []).append(i)
     order = [0] * len(events)
-    for place, i in enumerate(sorted(range(len(events)), key=key)):
-        order[i] = place
+    place = 0
+    for _, inside in sorted(launches.items()):
+        inside.sort(key=lambda i: events[i][0])
+        nodes = [events[i][1][1] for i in inside]
+        if len(set(nodes)) == len(nodes):
+            inside = _as_built([(events[i][1][1], events[i][0], i) for i in inside])
+        for i in inside:
+            order[i] = place
+            place += 1
     return order
+
+
+def _as_built(nodes: Iterable[tuple[int, float, int]]) -> list[int]:
+    """The third of each (number, start, …) of one launch of a graph, in the order in which the graph's work was given.
+
+    What a library does is a graph inside the graph. It has a number there that no event shows, and its own nodes are
+    numbered after all those around it: where numbers are missing and time steps back, there they begin. They go among
+    the others by their starts.
+    """
+    rest = sorted(nodes)
+    merged: list[tuple[float, int]] = []
+    while rest:
+        steps = [rest[k - 1][1] - rest[k][1] for k in range(1, len(rest))]
+        back = max(steps, default=0.0)
+        cut = steps.index(back) + 1 if back > 0 else len(rest)
+        first = 0 if rest[0][0] >= _NODES and not merged else rest[0][0]
+        if (rest[cut - 1][0] - first) % _NODES < cut:
+            cut = len(rest)  # no number is missing before it
+        merged = _merged(merged, [(start, i) for _, start, i in rest[:cut]])
+        rest = rest[cut:]
+    return [i for _, i in merged]
+
+
+def _merged(one: Sequence[tuple[float, int]], other: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Both, each in its own order, by what comes first of what is left of each."""
+    left, right = deque(one), deque(other)
+    merged = []
+    while left and right:
+        merged.append((left if left[0][0] <= right[0][0] else right).popleft())
+    return [*merged, *left, *right]
