@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import optuna
 import pytest
 from made_up_knobs import knob, space
 
@@ -131,7 +130,6 @@ def test_tuning_gives_the_run_as_it_lies_on_the_disk(tmp_path: Path, monkeypatch
     (tmp_path / "space.toml").write_text(SPACE)
     (tmp_path / "w.py").write_text("def build():\n    raise RuntimeError('never executed')\n")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("os.fsync", lambda fd: None)
     machine = FakeMachine(effects={("xla_good", "true"): -0.3}, seed=1)
     whole = pipeline.tune
     monkeypatch.setattr(
@@ -194,6 +192,8 @@ def test_the_recorded_run_says_what_was_found() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Some regimes for parameter")  # Optuna's: few trials
 def test_optunas_own_tools_work_on_the_study(stored: Path) -> None:
+    import optuna  # here: the file's quick tests need none
+
     study = tuner.load_run(stored).study()
     assert study.best_value == min(t.value for t in study.trials if t.value is not None)
     complete = [t for t in study.trials if t.state is optuna.trial.TrialState.COMPLETE]

@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from recorded import Recording, read
-from scipy.optimize import Bounds, differential_evolution
 from spread import NAMES, SCALED, pair_log_ratios, simulated, statistics
 
 from tuner.session.noise import NoiseModel
@@ -108,6 +107,8 @@ def load(name: str) -> Fitted:
 
 def fit(recording: Recording, *, seed: int = 0) -> NoiseModel:
     """The model of `recording`, all of it."""
+    from scipy.optimize import Bounds, differential_evolution  # others use the models alone, and this takes a while
+
     process = process_part(recording)
     wanted = statistics(recording)
 

@@ -155,6 +155,7 @@ def run_tune(stdout: int, folder: Path, *argv: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_output_is_said_without_traceback(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         got = run_tune(full.fileno(), tmp_path, "config")
@@ -164,6 +165,7 @@ def test_a_full_disk_under_the_output_is_said_without_traceback(tmp_path: Path) 
     assert "Exception ignored" not in got.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_left_is_no_error_text(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

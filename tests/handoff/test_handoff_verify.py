@@ -58,7 +58,6 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(folder))  # a device lock of its own
-        patch.setattr("os.fsync", lambda fd: None)
         done = tune(options, factory=fake.factory, clock=fake.now)
     return folder / "w.py", done.folder / "bundle" / "0001"
 

@@ -137,6 +137,7 @@ def test_presets_can_be_tried_and_are_not_the_default(everything: SearchSpace) -
         assert preset.source
 
 
+@pytest.mark.slow
 def test_spaces_are_found_beside_the_package_wherever_it_is_installed(tmp_path: Path) -> None:
     """Not by import, where a folder of the same name in the user's directory would win."""
     site = tmp_path / "site"

@@ -78,6 +78,7 @@ def test_a_child_stays_ours_when_its_parent_ends(machine: Machine) -> None:
     assert conditions.sample()["own_s"] - first == pytest.approx(20 * TICK)
 
 
+@pytest.mark.slow
 def test_a_real_busy_child_is_ours() -> None:
     conditions = Conditions()
     before = conditions.sample()

@@ -22,6 +22,7 @@ def test_this_host_is_read() -> None:
     assert host.load >= 0
 
 
+@pytest.mark.slow
 def test_affinity_limits_the_usable_cores() -> None:
     """As `taskset -c 0` does."""
     code = (

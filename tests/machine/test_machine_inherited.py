@@ -64,6 +64,7 @@ def test_no_other_library_module_reads_the_environment() -> None:
     assert [p.relative_to(package).as_posix() for p in modules if reads_environment(p)] == ["machine/inherited.py"]
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = (
         "import sys, tuner.machine\n"

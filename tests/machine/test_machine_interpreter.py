@@ -26,6 +26,7 @@ def test_our_own_interpreter_is_read_without_a_process(monkeypatch: pytest.Monke
     assert found.packages["jax"] == importlib.metadata.version("jax")
 
 
+@pytest.mark.slow
 def test_another_interpreter_is_asked(tmp_path: Path) -> None:
     # A link elsewhere is another interpreter: it would find another environment.
     other = program(tmp_path / "python", f'exec {sys.executable} "$@"')
@@ -34,6 +35,7 @@ def test_another_interpreter_is_asked(tmp_path: Path) -> None:
     assert found.packages == read_interpreter().packages
 
 
+@pytest.mark.slow
 def test_files_of_the_current_folder_do_not_stand_in_for_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,11 +46,13 @@ def test_files_of_the_current_folder_do_not_stand_in_for_modules(
     assert read_interpreter(other).packages["jax"]
 
 
+@pytest.mark.slow
 def test_output_before_the_answer_is_skipped(tmp_path: Path) -> None:
     other = program(tmp_path / "python", f'echo loading modules; exec {sys.executable} "$@"')
     assert read_interpreter(other).python == platform.python_version()
 
 
+@pytest.mark.slow
 def test_a_name_is_looked_up_on_the_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = program(tmp_path / "mypython", f'exec {sys.executable} "$@"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

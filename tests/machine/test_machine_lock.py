@@ -43,6 +43,7 @@ def other(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+@pytest.mark.slow
 def test_a_second_holder_is_told_who_holds_the_device(folder: Path, other: subprocess.Popen[bytes]) -> None:
     with pytest.raises(DeviceBusy, match=rf"cpu is in use by process {other.pid} \(tune other.py\), since 2") as caught:
         DeviceLock(["cpu"], folder=folder).acquire()
@@ -50,6 +51,7 @@ def test_a_second_holder_is_told_who_holds_the_device(folder: Path, other: subpr
     assert f"kill {other.pid}" in caught.value.next
 
 
+@pytest.mark.slow
 def test_all_devices_are_taken_or_none(folder: Path, other: subprocess.Popen[bytes]) -> None:
     with pytest.raises(DeviceBusy, match="gpu-1"):
         DeviceLock(["gpu-0", "gpu-1", "gpu-2"], folder=folder).acquire()
@@ -57,6 +59,7 @@ def test_all_devices_are_taken_or_none(folder: Path, other: subprocess.Popen[byt
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_a_holders_death_frees_its_devices(folder: Path, other: subprocess.Popen[bytes], end: signal.Signals) -> None:
     other.send_signal(end)
@@ -83,6 +86,7 @@ def test_every_user_may_lock(folder: Path) -> None:
         os.umask(mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("close_fds", [True, False])
 def test_a_child_process_does_not_keep_the_lock(folder: Path, close_fds: bool) -> None:
     lock = DeviceLock(["cpu"], folder=folder)

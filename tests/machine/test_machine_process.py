@@ -22,6 +22,7 @@ def test_a_later_process_with_the_same_pid_is_another() -> None:
     assert not alive(msgspec.structs.replace(this_process(), start="boot:1"))
 
 
+@pytest.mark.slow
 def test_an_ended_process_is_dead() -> None:
     child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
     stamp = msgspec.structs.replace(this_process(), pid=child.pid, start=start_of(child.pid))

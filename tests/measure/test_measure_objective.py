@@ -53,6 +53,7 @@ def test_a_gain_is_that_of_what_blocks_tell() -> None:
         log_ratios([block("control", 0.2), block("a", 0.0)], "control")
 
 
+@pytest.mark.slow
 def test_an_objective_costs_no_heavy_import() -> None:
     heavy = "not {'numpy', 'scipy'}.isdisjoint(sys.modules)"
     code = f"import sys; from tuner.measure import OBJECTIVES, Objective, tie_break; sys.exit({heavy})"

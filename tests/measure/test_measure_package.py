@@ -18,6 +18,7 @@ def test_every_public_name_is_there() -> None:
         _ = tuner.measure.no_such_name
 
 
+@pytest.mark.slow
 def test_the_plain_values_cost_no_heavy_import() -> None:
     """`tune --help` must not wait for scipy because a record holds an Estimate."""
     heavy = "not {'numpy', 'scipy'}.isdisjoint(sys.modules)"

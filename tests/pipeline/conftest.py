@@ -69,7 +69,6 @@ def tune_on(
     """`tune_on(machine, **changes)` runs the whole pipeline on `machine` with the fixture's options changed. The Optuna
     study is only written for tests marked `mirrored`."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # the device lock of this test alone
-    monkeypatch.setattr("os.fsync", lambda fd: None)  # thousands of events in no time; the log's own tests keep it
     if "mirrored" not in request.keywords:
         monkeypatch.setattr("tuner.store.study.StudyMirror.record", lambda *_, **__: "")
 

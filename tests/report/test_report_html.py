@@ -45,10 +45,10 @@ def local(element: ET.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-@pytest.fixture
-def events(request: pytest.FixtureRequest) -> list[AnyEvent]:
-    """A run's events, read only where its test runs."""
-    return recorded(request.param) if isinstance(request.param, Path) else request.param
+@pytest.fixture(scope="module")
+def html(request: pytest.FixtureRequest) -> str:
+    """A run's page, its events read only where its tests run, and made once for all of them."""
+    return page(recorded(request.param) if isinstance(request.param, Path) else request.param)
 
 
 EVERY: list[object] = [
@@ -59,10 +59,9 @@ EVERY: list[object] = [
 ]
 
 
-@pytest.mark.parametrize("events", EVERY, indirect=True)
-def test_any_run_makes_a_valid_page(events: list[AnyEvent]) -> None:
+@pytest.mark.parametrize("html", EVERY, indirect=True)
+def test_any_run_makes_a_valid_page(html: str) -> None:
     """Names are unique, links within the page lead somewhere, headings go down a level at a time, and so on."""
-    html = page(events)
     root = tree(html)
     every = list(root.iter())
     ids = Counter(e.attrib["id"] for e in every if "id" in e.attrib)
@@ -91,9 +90,8 @@ def test_any_run_makes_a_valid_page(events: list[AnyEvent]) -> None:
     assert not re.search(r"\b(nan|inf)\b", html)
 
 
-@pytest.mark.parametrize("events", EVERY, indirect=True)
-def test_a_page_needs_nothing_but_itself(events: list[AnyEvent]) -> None:
-    html = page(events)
+@pytest.mark.parametrize("html", EVERY, indirect=True)
+def test_a_page_needs_nothing_but_itself(html: str) -> None:
     root = tree(html)
     assert not [e for e in root.iter() if local(e) in ("script", "link", "iframe", "img", "object")]
     assert not re.search(r"url\(|@import|src=", html)
@@ -101,10 +99,10 @@ def test_a_page_needs_nothing_but_itself(events: list[AnyEvent]) -> None:
     assert not [name for e in root.iter() for name in e.attrib if name.startswith("on")]
 
 
-@pytest.mark.parametrize("events", EVERY, indirect=True)
-def test_coordinates_are_numbers_inside_the_drawing(events: list[AnyEvent]) -> None:
+@pytest.mark.parametrize("html", EVERY, indirect=True)
+def test_coordinates_are_numbers_inside_the_drawing(html: str) -> None:
     """Text may hang over the edge by an anchor; marks and lines may not."""
-    for svg in (e for e in tree(page(events)).iter() if local(e) == "svg"):
+    for svg in (e for e in tree(html).iter() if local(e) == "svg"):
         width, height = (float(part) for part in svg.attrib["viewBox"].split()[2:])
         for e in svg.iter():
             for name, size in (

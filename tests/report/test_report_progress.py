@@ -269,6 +269,7 @@ with listener_for(sys.stderr) as live:
 """
 
 
+@pytest.mark.slow
 def test_on_a_real_terminal_data_goes_to_standard_output() -> None:
     """What is printed meanwhile stays on its own stream, and a Ctrl-C leaves the cursor visible."""
     primary, secondary = pty.openpty()

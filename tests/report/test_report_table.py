@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import msgspec
-import pandas as pd
 import pytest
 from synthetic_run import MALLOC, MATH, PASSES, SPLIT, all_failed, faster, interrupted
 
@@ -99,6 +98,8 @@ def test_no_events_make_empty_frames() -> None:
 
 def test_the_file_reads_back(tmp_path: Path) -> None:
     """Text for text, empty values included, and numbers to the last digit."""
+    import pandas as pd  # here: the other process of a run need not import it too
+
     path = tmp_path / "results.csv"
     write_results(faster(), path)
     frame = results_frame(faster())
@@ -115,6 +116,7 @@ def test_a_file_that_can_not_be_written_is_named(tmp_path: Path) -> None:
         write_results(faster(), tmp_path / "no-such-folder" / "results.csv")
 
 
+@pytest.mark.slow
 def test_reports_load_no_heavy_module() -> None:
     """pandas only when a frame is made; jax, optuna and scipy never."""
     modules = ("document", "findings", "headline", "knobs", "progress", "table", "terminal", "trial", "view")

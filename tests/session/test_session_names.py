@@ -19,6 +19,7 @@ def test_every_public_name_can_be_had_and_has_one_home() -> None:
         tuner.session.no_such_name  # noqa: B018  (looking it up is the test)
 
 
+@pytest.mark.slow
 def test_no_session_imports_anything_heavy() -> None:
     code = (
         "import sys, tuner.session as s; [getattr(s, n) for n in s.__all__];"

@@ -56,6 +56,7 @@ def test_without_a_folder_it_lies_where_only_this_user_can_write(
     package._own_temporary_folder.cache_clear()
 
 
+@pytest.mark.slow
 def test_the_package_in_it_needs_no_third_party_package(tmp_path: Path) -> None:
     """-S: no site-packages at all, as under an interpreter that has none of our dependencies."""
     code = "import sys; sys.path[:0] = [sys.argv[1]]; import tuner.protocol.codec; print(tuner.protocol.codec.__file__)"

@@ -148,6 +148,7 @@ def test_a_second_writer_is_refused_and_told_who_writes(path: Path) -> None:
     EventLog(path).close()
 
 
+@pytest.mark.slow
 def test_a_lock_that_a_killed_writer_left_is_taken_over_with_a_notice(path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from tuner.store.log import EventLog\n"

@@ -243,6 +243,7 @@ class _Raw:
             self.fault(key, str(error))
 
 
+@functools.cache
 def _words(kind: Any) -> tuple[str, ...]:
     """The words of a Literal type, also of one that may be None."""
     if typing.get_origin(kind) is Literal:

@@ -9,7 +9,6 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri, stdtrit
 
 from tuner.measure.types import Estimate, Gains, Verdict
@@ -117,6 +116,8 @@ def boundaries(looks: Sequence[int], error: float) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def _boundaries(looks: tuple[int, ...], error: float) -> tuple[float, ...]:
+    from scipy.optimize import brentq  # imports half of scipy, which no command but a confirmation needs
+
     times = np.asarray(looks, dtype=np.float64) / looks[-1]
     spent = 2 * ndtr(ndtri(error / 2) / np.sqrt(times))
     steps = np.sqrt(np.diff(times, prepend=0.0))

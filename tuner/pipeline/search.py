@@ -10,7 +10,6 @@ from tuner.knobs import DEFAULT, UNSET, Config, Knob, split
 from tuner.pipeline.bench import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
-from tuner.pipeline.sampler import Sampler
 from tuner.store.events import TrialFinished
 from tuner.store.records import SearchRecord
 
@@ -80,6 +79,8 @@ def _suggest(run: Run, knobs: Mapping[str, Knob]) -> Iterator[list[Config]]:
     additive = _additive_combinations(run, knobs)
     if additive:
         yield additive
+    from tuner.pipeline.sampler import Sampler  # imports Optuna, which a space that is enumerated does without
+
     sampler = Sampler(knobs, seed=run.options.seed)
     told: set[Config] = set()
     environments = itertools.cycle(_environments(run))
