@@ -4,6 +4,7 @@ from tuner.profile.analysis import analyse
 from tuner.profile.breakdown import HOST_GAPS, LAUNCH_GAPS
 from tuner.profile.diagnosis import groups_for
 from tuner.profile.external import nsight_compute, nsight_systems
+from tuner.profile.steady import doubt_of
 from tuner.profile.types import Bound, Breakdown, Ceiling, Finding, OpRow, Roofline, ScopeRow, StepProfile
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "ScopeRow",
     "StepProfile",
     "analyse",
+    "doubt_of",
     "groups_for",
     "nsight_compute",
     "nsight_systems",

@@ -12,6 +12,7 @@ from tuner.profile.costs import ModuleCosts, module_costs, together
 from tuner.profile.diagnosis import diagnose
 from tuner.profile.hlo import Module, both, read_module
 from tuner.profile.roofline import roofed, verdict
+from tuner.profile.steady import doubt, steadied
 from tuner.profile.timeline import timeline
 from tuner.profile.types import Ceiling, OpRow, StepProfile
 from tuner.profile.untraced import untraced
@@ -42,8 +43,9 @@ def analyse(
     line = timeline(as_run.labels, as_run.lines, modules)
     other = timeline(named.labels, named.lines, modules) if named else line
     joined = attributed_by_schedule(attributed(line, other) if named else line, modules)
-    parted = untraced(break_down(joined, modules), as_run.plain_s)
-    parted = msgspec.structs.replace(parted, dispatch_ms=1e3 * as_run.dispatch_s)
+    steady = steadied(joined, as_run.plain_s)
+    parted = untraced(break_down(steady, modules), as_run.plain_s)
+    parted = msgspec.structs.replace(parted, dispatch_ms=1e3 * as_run.dispatch_s, doubt=doubt(steady, as_run.plain_s))
     breakdown, roof = roofed(parted, costs, ceiling)
     if named is None and breakdown.graphs and not breakdown.note:
         breakdown = msgspec.structs.replace(breakdown, note=_BY_SCHEDULE)

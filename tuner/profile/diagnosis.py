@@ -177,6 +177,8 @@ def _wide_products(breakdown: Breakdown, roofline: Roofline, costs: Mapping[str,
     wide, narrow = peaks.get("f32"), peaks.get("bf16")
     if not wide or not narrow or narrow < _GAIN * wide:
         return []
+    if roofline.ceiling and {"f32", "bf16"} & {*roofline.ceiling.unsteady}:
+        return []
     rows = [row for row in breakdown.ops if (cost := cost_of(row, costs)) is not None and cost.dtype == "f32"]
     share = sum(row.share for row in rows)
     if share < _F32_SHARE:
@@ -191,7 +193,9 @@ def _wide_products(breakdown: Breakdown, roofline: Roofline, costs: Mapping[str,
 def _tiny(breakdown: Breakdown, bound: Bound) -> list[Finding]:
     """Too little work to keep the device busy, or at each operation to be worth its launch."""
     step = breakdown.step_ms
-    if not step or breakdown.compiles or not breakdown.kernels or breakdown.kernel_us >= _TINY_KERNEL_US:
+    if not step or breakdown.doubt or breakdown.compiles:
+        return []
+    if not breakdown.kernels or breakdown.kernel_us >= _TINY_KERNEL_US:
         return []
     idle = 1.0 - breakdown.busy_ms / step
     half = f"half of its {breakdown.kernels:.0f} operations take less than {breakdown.kernel_us:.3g} us"

@@ -76,7 +76,8 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     without a trace. `compiles`: in all traced steps. `kernels`: operations a step; `kernel_us`: their median.
     `graphs`: share of them in CUDA graphs. `attributed`: share of device time whose operation is known. `ops`: those
     that take longest, and one row for all others. `by_kernel`: the
-    kernels that take longest, where there are fewer of them than operations.
+    kernels that take longest, where there are fewer of them than operations. `doubt`: why trace and clock can't be of
+    one step, so that shares of it say little; "" if they can.
     """
 
     platform: str
@@ -100,13 +101,16 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     by_kernel: tuple[KernelRow, ...] = ()
     scopes: tuple[ScopeRow, ...] = ()
     note: str = ""
+    doubt: str = ""
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device can do at most: FLOP/s of matrix products by element type, bytes/s."""
+    """What the device can do at most: FLOP/s of matrix products by element type, bytes/s. `unsteady`: those that
+    repeats did not agree on, by name ("memory" for the bytes): something else ran on the device or its host."""
 
     flops_per_s: dict[str, float]
     bytes_per_s: float
+    unsteady: tuple[str, ...] = ()
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):

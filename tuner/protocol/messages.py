@@ -501,10 +501,12 @@ class Ceilings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingsReply:
     """`flops_per_s`: of large matrix products by element type, one device; types that it can't multiply are left out;
-    "vector": of arithmetic outside products, in float32. `bytes_per_s`: reads and writes of a large copy."""
+    "vector": of arithmetic outside products, in float32. `bytes_per_s`: reads and writes of a large copy. `unsteady`:
+    what repeats did not agree on, by the same names and "memory"."""
 
     flops_per_s: dict[str, float]
     bytes_per_s: float
+    unsteady: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
