@@ -74,7 +74,7 @@ def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float, att
             key = run.record("probe", ProbeRecord).environment.key
             found = profile_session(
                 session,
-                platform=loaded.platform,
+                loaded=loaded,
                 folder=run.folder.profiles / side,
                 steps=steps_to_trace(step_s),
                 step_s=step_s,

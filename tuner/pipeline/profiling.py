@@ -100,7 +100,7 @@ def profile_workload(
         key = environment_of(loaded, devices, read_host()).key
         found = profile_session(
             session,
-            platform=loaded.platform,
+            loaded=loaded,
             folder=options.folder,
             steps=steps,
             step_s=step_s,

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.pipeline.bench import CONTROL
 from tuner.profile import Ceiling, StepProfile, analyse, doubt_of
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Arm, Block, Compiled, ProfileReply, Variant
+from tuner.protocol.messages import Arm, Block, Compiled, Loaded, ProfileReply, Variant
 from tuner.session import Session
 
 __all__ = ["profile_session", "step_seconds", "steps_to_trace"]
@@ -36,7 +36,7 @@ def step_seconds(session: Session) -> float | Failure:
 def profile_session(
     session: Session,
     *,
-    platform: str,
+    loaded: Loaded,
     folder: Path,
     steps: int,
     step_s: float,
@@ -55,8 +55,8 @@ def profile_session(
     if isinstance(as_run, Failure):
         return as_run
     named = None
-    if attribute and _compiled_for_names(session, platform):
-        handle = CONTROL if platform == "cpu" else _NAMED
+    if attribute and _compiled_for_names(session, loaded.platform):
+        handle = CONTROL if loaded.platform == "cpu" else _NAMED
         second = session.profile(handle, steps=min(steps, 3), folder=folder / _NAMED, python=True)
         named = None if isinstance(second, Failure) else second
     files = {"trace": as_run.xplane, "perfetto": as_run.perfetto, "memory": as_run.memory}
@@ -70,6 +70,7 @@ def profile_session(
         named=named,
         ceiling=ceiling(session),
         files={name: path for name, path in files.items() if path},
+        recompiled=loaded.recompiled,
     )
 
 

@@ -2,6 +2,7 @@
 
 from tuner.profile.analysis import analyse
 from tuner.profile.breakdown import HOST_GAPS, LAUNCH_GAPS
+from tuner.profile.churn import churn
 from tuner.profile.diagnosis import groups_for
 from tuner.profile.external import nsight_compute, nsight_systems
 from tuner.profile.steady import doubt_of
@@ -19,6 +20,7 @@ __all__ = [
     "ScopeRow",
     "StepProfile",
     "analyse",
+    "churn",
     "doubt_of",
     "groups_for",
     "nsight_compute",

@@ -8,6 +8,7 @@ import msgspec
 
 from tuner.profile.attribution import attributed, attributed_by_schedule
 from tuner.profile.breakdown import break_down
+from tuner.profile.churn import churn
 from tuner.profile.costs import ModuleCosts, module_costs, together
 from tuner.profile.diagnosis import diagnose
 from tuner.profile.hlo import Module, both, read_module
@@ -16,7 +17,7 @@ from tuner.profile.steady import doubt, steadied
 from tuner.profile.timeline import timeline
 from tuner.profile.types import Ceiling, OpRow, StepProfile
 from tuner.profile.untraced import untraced
-from tuner.protocol.messages import ProfileReply
+from tuner.protocol.messages import ProfileReply, Recompiled
 
 __all__ = ["analyse"]
 
@@ -31,9 +32,11 @@ def analyse(
     named: ProfileReply | None = None,
     ceiling: Ceiling | None = None,
     files: Mapping[str, str] | None = None,
+    recompiled: Sequence[Recompiled] = (),
 ) -> StepProfile:
     """The profile of a step. `texts`: its optimised HLO, by module. `named`: a trace of the same program in which every
-    kernel names its operation, and Python functions are seen; its times count for nothing."""
+    kernel names its operation, and Python functions are seen; its times count for nothing. `recompiled`: what the
+    workload compiled again and again before."""
     modules: dict[str, Module] = {}
     costs: dict[str, ModuleCosts] = {}
     for module in map(read_module, texts):
@@ -55,7 +58,18 @@ def analyse(
         roofline=roof,
         bound=bound,
         evidence=evidence,
-        findings=diagnose(breakdown, roof, bound=bound, modules=modules, costs=costs, trace=other),
+        findings=(
+            *churn(recompiled),
+            *diagnose(
+                breakdown,
+                roof,
+                bound=bound,
+                modules=modules,
+                costs=costs,
+                trace=other,
+                recompiled=as_run.recompiled,
+            ),
+        ),
         files=dict(files or {}),
     )
 

@@ -10,6 +10,7 @@ from tuner.profile.hlo import Module
 from tuner.profile.roofline import cost_of
 from tuner.profile.timeline import Event, Timeline
 from tuner.profile.types import Bound, Breakdown, Finding, Roofline
+from tuner.protocol.messages import Recompiled
 
 __all__ = ["diagnose", "groups_for"]
 
@@ -59,12 +60,14 @@ def diagnose(
     modules: Mapping[str, Module],
     costs: Mapping[str, ModuleCosts],
     trace: Timeline,
+    recompiled: Sequence[Recompiled] = (),
 ) -> tuple[Finding, ...]:
-    """What was found, what no setting can mend first. `trace`: one with Python functions, where there is one."""
+    """What was found, what no setting can mend first. `trace`: one with Python functions, where there is one.
+    `recompiled`: what the step's own code compiled in blocks of steps without a trace."""
     found = [
         *_callbacks(breakdown),
         *_transfers(breakdown, trace),
-        *_recompiles(breakdown, trace),
+        *(_recompiles(breakdown, trace) or _now_and_then(recompiled)),
         *_constants(modules),
         *_wide_products(breakdown, roofline, costs),
         *_tiny(breakdown, bound),
@@ -108,6 +111,18 @@ def _recompiles(breakdown: Breakdown, trace: Timeline) -> list[Finding]:
         "shapes, static arguments or the jitted function itself are new each time"
     )
     return [Finding(kind="recompiles", text=text, where=_frame(trace, compiles[0] if compiles else None))]
+
+
+def _now_and_then(recompiled: Sequence[Recompiled]) -> list[Finding]:
+    """Compiles that come too seldom for a trace of a few steps."""
+    if not recompiled:
+        return []
+    names = ", ".join(dict.fromkeys(one.name for one in recompiled))
+    text = (
+        f"{sum(one.compiles for one in recompiled)} compiles in steady steps ({names}), none of them in those that "
+        "were traced: shapes, static arguments or the jitted function itself are new now and then"
+    )
+    return [Finding(kind="recompiles", text=text, where=recompiled[0].where)]
 
 
 def _caller(host: Sequence[Event], compile_: Event) -> str:

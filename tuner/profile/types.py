@@ -134,6 +134,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
     groups: tuple[str, ...] = ()
 
+    @property
+    def told(self) -> str:
+        """On one line."""
+        return f"{self.text} ({self.where})" if self.where else self.text
+
 
 class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     """`bound`: the verdict on the step; `evidence`: the numbers behind it. `files`: what was kept, by name."""

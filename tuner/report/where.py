@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
-from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, Roofline, StepProfile
+from tuner.profile.types import Breakdown, KernelRow, OpRow, Roofline, StepProfile
 from tuner.report.blocks import Block, Cell, Code, Fold, Prose, Section, Table
 from tuner.report.layout import Page
 from tuner.report.stacked import stacked
@@ -15,7 +15,6 @@ from tuner.store.events import Profiled
 
 __all__ = [
     "alike_text",
-    "finding_text",
     "launch_text",
     "profile_blocks",
     "profile_lines",
@@ -31,7 +30,7 @@ _KERNELS = 12
 _SCOPES = 25
 _SCALED = 0.9995
 _NAME = 40
-_NO_SETTING = ("callback", "transfer", "recompiles", "constants", "float32", "tiny")
+_SETTINGS = "knobs"
 
 
 def where_section(view: RunView) -> Section:
@@ -70,7 +69,7 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
     for name, profile in sides:
         blocks += _details(name, profile)
-    found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind in _NO_SETTING}
+    found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind != _SETTINGS}
     if found:
         rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found.values())
         caption = "What else was found"
@@ -190,11 +189,6 @@ def _about(row: OpRow) -> str:
     return ", ".join([*told, *filter(None, (launch_text(row), row.scope, Path(row.source).name if row.source else ""))])
 
 
-def finding_text(finding: Finding) -> str:
-    """A finding on one line."""
-    return f"{finding.text} ({finding.where})" if finding.where else finding.text
-
-
 def where_lines(page: Page, view: RunView) -> None:
     """A few lines on each side; nothing if nothing was profiled."""
     sides = [(_side(p), p.profile) for p in _in_order(view.profiles) if p.profile is not None]
@@ -211,7 +205,7 @@ def profile_lines(page: Page, profile: StepProfile, *, indent: int = 0) -> None:
     page.prose(_verdict(profile), indent=indent)
     page.prose(_parts(profile.breakdown), indent=indent)
     for finding in profile.findings:
-        page.prose(finding_text(finding), indent=indent)
+        page.prose(finding.told, indent=indent)
 
 
 def _parts(breakdown: Breakdown) -> str:
