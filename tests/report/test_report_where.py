@@ -123,7 +123,7 @@ def test_the_page_has_both_sides_the_default_first_and_stays_valid() -> None:
     assert text.index("default: compute-bound") < text.index("winner: compute-bound")
     assert "transfer" in text
     assert "train.py:31" in text
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 4
 
 
 def test_bars_hold_every_part_and_small_ones_together() -> None:

@@ -11,7 +11,8 @@ import msgspec
 
 from tuner.profile.types import Breakdown, KernelRow, OpRow, ScopeRow, StepProfile
 from tuner.report.layout import Page
-from tuner.report.where import alike_text, launch_text, profile_lines, si_text, traced_text
+from tuner.report.where import alike_text, launch_text, profile_lines, traced_text
+from tuner.report.wording import si_text
 
 __all__ = ["SCHEMA", "Profiling", "profile_document", "render_profile"]
 

@@ -9,8 +9,10 @@ from tuner.knobs.config import DEFAULT
 from tuner.profile.types import Breakdown, KernelRow, OpRow, Roofline, StepProfile
 from tuner.report.blocks import Block, Cell, Code, Fold, Prose, Section, Table
 from tuner.report.layout import Page
+from tuner.report.roofs import roofs
 from tuner.report.stacked import stacked
 from tuner.report.view import RunView
+from tuner.report.wording import si_text
 from tuner.store.events import Profiled
 
 __all__ = [
@@ -19,7 +21,6 @@ __all__ = [
     "profile_blocks",
     "profile_lines",
     "roof_text",
-    "si_text",
     "traced_text",
     "where_lines",
     "where_section",
@@ -67,6 +68,7 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     head = ("part", *(f"{name}, ms" for name, _ in sides))
     table = Table(caption="Parts of a step", head=head, rows=(*rows, *more), align="<" + ">" * len(sides))
     blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
+    blocks += roofs(sides)
     for name, profile in sides:
         blocks += _details(name, profile)
     found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind != _SETTINGS}
@@ -119,14 +121,6 @@ def launch_text(row: OpRow | KernelRow) -> str:
 def alike_text(row: KernelRow) -> str:
     """How many operations a kernel runs for."""
     return f"{row.ops} operations" if row.ops > 1 else ""
-
-
-def si_text(value: float) -> str:
-    """Three digits, and the letter of the power of a thousand with a space before it."""
-    for factor, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.3g} "
 
 
 def _lasts(*ms: float) -> str:
