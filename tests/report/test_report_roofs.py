@@ -148,6 +148,7 @@ def test_labels_keep_off_each_other_and_marks_while_there_is_room() -> None:
         labels.mark(x, y, 4.0)
     for number, (x, y) in enumerate(places):
         labels.near(x, y, str(number), radius=4.0, inside=True)
+    labels.draw()
     found = [
         (float(t.attrib["x"]), float(t.attrib["y"]) - 4)
         for t in ET.fromstring(canvas.drawing("t", "d", look="w")).iter(f"{SVG}text")
@@ -159,5 +160,19 @@ def test_labels_keep_off_each_other_and_marks_while_there_is_room() -> None:
 
 def test_a_large_mark_holds_its_label() -> None:
     canvas = Canvas(400, 300)
-    Labels(canvas, x=(0, 400), y=(0, 300)).near(100, 100, "7", radius=12.0, inside=True)
+    labels = Labels(canvas, x=(0, 400), y=(0, 300))
+    labels.near(100, 100, "7", radius=12.0, inside=True)
+    labels.draw()
     assert '<text x="100" y="104" class="halo" text-anchor="middle">7</text>' in canvas.drawing("t", "d", look="w")
+
+
+@pytest.mark.parametrize(("marks", "at"), [((), 400 - 5 * 6.4), ((390.0,), 104.0), ((390.0, 110.0), 250 - 16.0)])
+def test_a_line_is_named_where_no_mark_is(marks: tuple[float, ...], at: float) -> None:
+    canvas = Canvas(400, 300)
+    labels = Labels(canvas, x=(0, 400), y=(0, 300))
+    for x in marks:
+        labels.mark(x, 100, 9.0)
+    labels.along(100, 400, 100, "f32 4")
+    labels.draw()
+    (text,) = ET.fromstring(canvas.drawing("t", "d", look="w")).iter(f"{SVG}text")
+    assert float(text.attrib["x"]) == pytest.approx(at)

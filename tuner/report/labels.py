@@ -26,17 +26,21 @@ class Labels:
         self._x, self._y = x, y
         self._labels: list[Box] = []
         self._marks: list[Box] = []
+        self._leaders: list[Box] = []
+        self._texts: list[tuple[float, float, str, str, str]] = []
 
     def mark(self, x: float, y: float, radius: float) -> None:
         """Here is a mark, which labels don't hide if they can stand elsewhere."""
         self._marks.append((x - radius - 1, y - radius, x + radius + 1, y + radius))
 
-    def fixed(self, x: float, y: float, text: str, *, anchor: str = "start") -> None:
-        """A label that can be nowhere else."""
+    def along(self, start: float, end: float, y: float, text: str) -> None:
+        """The name of a line from `start` to `end`, above it: at its end, or where no mark is. Marks come before."""
         width = len(text) * CHAR
-        left = x - width if anchor == "end" else x
-        self._labels.append((left, y - _ASCENT, left + width, y + _DESCENT))
-        self._canvas.text(x, y, text, "faint halo", anchor)
+        lefts = [max(self._x[0], at) for at in (end - width, start + 4, (start + end - width) / 2)]
+        boxes = [(left, y - _ASCENT, left + width, y + _DESCENT) for left in lefts]
+        box = next((box for box in boxes if self._free(box, [*self._labels, *self._marks])), boxes[0])
+        self._labels.append(box)
+        self._texts.append((box[0], y, text, "faint halo", "start"))
 
     def near(self, x: float, y: float, text: str, *, radius: float, inside: bool) -> None:
         """A label of the mark at (x, y): in it, where it is large enough and that is wanted, else beside it, else
@@ -54,9 +58,16 @@ class Labels:
             clear = within
         ring, cx, cy = [*clear, *free, *around][0]
         if ring > _FAR:
-            self._canvas.line(x, y, cx, cy, "leader")
+            self._leaders.append((x, y, cx, cy))
         self._labels.append(_box(cx, cy, width))
-        self._canvas.text(cx, cy + (_ASCENT - _DESCENT) / 2 + 1, text, "halo", "middle")
+        self._texts.append((cx, cy + (_ASCENT - _DESCENT) / 2 + 1, text, "halo", "middle"))
+
+    def draw(self) -> None:
+        """All of them, no line above a text."""
+        for leader in self._leaders:
+            self._canvas.line(*leader, "leader")
+        for x, y, text, look, anchor in self._texts:
+            self._canvas.text(x, y, text, look, anchor)
 
     def _free(self, box: Box, taken: Sequence[Box]) -> bool:
         left, top, right, bottom = box

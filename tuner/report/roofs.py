@@ -175,8 +175,11 @@ def _drawing(
         shown = entries if len(names) > 1 else [("disc", "best", "operation")]
         plot.legend([*shown, ("diamond", "best", "step")])
         labels = Labels(plot.canvas, x=(plot.x.start, plot.canvas.width - 4), y=(plot.y.end - 4, plot.y.start - 3))
+        for point in points:
+            labels.mark(*_place(plot, point), _size(point))
         _roof_lines(plot, ceiling, labels)
         _marks(plot, points, names, labels)
+        labels.draw()
         return plot.canvas
 
     return draw
@@ -205,12 +208,12 @@ def _roof_lines(plot: Plot, ceiling: Ceiling, labels: Labels) -> None:
             groups.append([(name, height)])
     for group in groups:
         text = ", ".join(f"{name} {si_text(10**height).strip()}" for name, height in group)
-        labels.fixed(plot.x.end, plot.y(group[0][1]) - 4, text, anchor="end")
+        labels.along(plot.x(group[-1][1] - memory), plot.x.end, plot.y(group[0][1]) - 4, text)
     # Above the roof nothing can be: there is room for its name.
     place = (begin + top - memory) / 2
     x, y, text = plot.x(place) - 6, plot.y(place + memory) - 2, f"memory {si_text(ceiling.bytes_per_s)}B/s"
     if x - len(text) * CHAR > plot.x.start:
-        labels.fixed(x, y, text, anchor="end")
+        labels.along(x - len(text) * CHAR, x, y, text)
 
 
 def _marks(plot: Plot, points: Sequence[_Point], names: Sequence[str], labels: Labels) -> None:
@@ -219,7 +222,6 @@ def _marks(plot: Plot, points: Sequence[_Point], names: Sequence[str], labels: L
         x, y = _place(plot, point)
         tip = f"{point.name}, {names[point.side]}: {_rate(point)}, {_intensity(point)} FLOP a byte"
         look, colour = _SIDES[point.side % 2] if len(names) > 1 else _SIDES[1]
-        labels.mark(x, y, _size(point))
         if point.number:
             plot.canvas.disc(x, y, _size(point), f"{look} {colour}", tip)
         else:
@@ -299,7 +301,8 @@ def _both(values: Sequence[_Point | None], told: Callable[[_Point], str]) -> str
 
 
 def _intensity(point: _Point) -> str:
-    return f"{point.flops / point.bytes:.3g}"
+    value = point.flops / point.bytes
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _rate(point: _Point) -> str:
