@@ -40,7 +40,8 @@ class Labels:
         boxes = [(left, y - _ASCENT, left + width, y + _DESCENT) for left in lefts]
         box = next((box for box in boxes if self._free(box, [*self._labels, *self._marks])), boxes[0])
         self._labels.append(box)
-        self._texts.append((box[0], y, text, "faint halo", "start"))
+        at_end = box is boxes[0]
+        self._texts.append((box[2] if at_end else box[0], y, text, "faint halo", "end" if at_end else "start"))
 
     def near(self, x: float, y: float, text: str, *, radius: float, inside: bool) -> None:
         """A label of the mark at (x, y): in it, where it is large enough and that is wanted, else beside it, else
