@@ -61,6 +61,7 @@ def profile_session(
         named = None if isinstance(second, Failure) else second
     files = {"trace": as_run.xplane, "perfetto": as_run.perfetto, "memory": as_run.memory}
     files |= {f"hlo {name}": path for name, path in as_run.hlo.items()}
+    files |= {f"trace, rank {rank}": reply.xplane for rank, reply in enumerate(as_run.ranks, 1)}
     if named is not None:
         files["attributed trace"] = named.xplane
     texts = [Path(path).read_text(errors="replace") for path in as_run.hlo.values()]

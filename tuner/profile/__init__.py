@@ -6,7 +6,7 @@ from tuner.profile.churn import churn
 from tuner.profile.diagnosis import groups_for
 from tuner.profile.external import nsight_compute, nsight_systems
 from tuner.profile.steady import doubt_of
-from tuner.profile.types import Bound, Breakdown, Ceiling, Finding, OpRow, Roofline, ScopeRow, StepProfile
+from tuner.profile.types import Bound, Breakdown, Ceiling, Finding, OpRow, RankRow, Roofline, ScopeRow, StepProfile
 
 __all__ = [
     "HOST_GAPS",
@@ -16,6 +16,7 @@ __all__ = [
     "Ceiling",
     "Finding",
     "OpRow",
+    "RankRow",
     "Roofline",
     "ScopeRow",
     "StepProfile",

@@ -12,6 +12,7 @@ from tuner.profile.churn import churn
 from tuner.profile.costs import ModuleCosts, module_costs, together
 from tuner.profile.diagnosis import diagnose
 from tuner.profile.hlo import Module, both, read_module
+from tuner.profile.ranks import compare_ranks, late_ranks
 from tuner.profile.roofline import roofed, verdict
 from tuner.profile.steady import doubt, steadied
 from tuner.profile.timeline import timeline
@@ -53,12 +54,14 @@ def analyse(
     if named is None and breakdown.graphs and not breakdown.note:
         breakdown = msgspec.structs.replace(breakdown, note=_BY_SCHEDULE)
     bound, evidence = verdict(breakdown)
+    ranks = compare_ranks((as_run, *as_run.ranks), modules)
     return StepProfile(
         breakdown=msgspec.structs.replace(breakdown, ops=_shortened(breakdown.ops)),
         roofline=roof,
         bound=bound,
         evidence=evidence,
         findings=(
+            *late_ranks(ranks),
             *churn(recompiled),
             *diagnose(
                 breakdown,
@@ -71,6 +74,7 @@ def analyse(
             ),
         ),
         files=dict(files or {}),
+        ranks=ranks,
     )
 
 

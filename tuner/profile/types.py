@@ -8,7 +8,18 @@ import msgspec
 
 from tuner.profile.categories import Category
 
-__all__ = ["Bound", "Breakdown", "Ceiling", "Finding", "KernelRow", "OpRow", "Roofline", "ScopeRow", "StepProfile"]
+__all__ = [
+    "Bound",
+    "Breakdown",
+    "Ceiling",
+    "Finding",
+    "KernelRow",
+    "OpRow",
+    "RankRow",
+    "Roofline",
+    "ScopeRow",
+    "StepProfile",
+]
 
 Bound = Literal["compute", "memory", "latency", "launch", "communication", "host", "unknown"]
 """What holds a step, or an operation, back most."""
@@ -104,6 +115,23 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     doubt: str = ""
 
 
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank of a gang, ms per step, on its devices' average. `step_ms`, `traced_ms`, `busy_ms`, `exposed_ms` and
+    `hidden_ms` as in `Breakdown`; `work_ms`: at work on anything but exposed collectives; `gaps_ms`: at nothing.
+    `waits_ms`: rank → waiting for it in collectives, where nothing else ran; `collective`: the one it is in longest."""
+
+    rank: int
+    step_ms: float
+    traced_ms: float
+    busy_ms: float
+    work_ms: float
+    gaps_ms: float
+    exposed_ms: float = 0.0
+    hidden_ms: float = 0.0
+    waits_ms: dict[int, float] = {}
+    collective: str = ""
+
+
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """What the device can do at most: FLOP/s of matrix products by element type, bytes/s. `unsteady`: those that
     repeats did not agree on, by name ("memory" for the bytes): something else ran on the device or its host."""
@@ -141,7 +169,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """`bound`: the verdict on the step; `evidence`: the numbers behind it. `files`: what was kept, by name."""
+    """`bound`: the verdict on the step; `evidence`: the numbers behind it. `files`: what was kept, by name. `ranks`: of
+    a gang, where all else is rank 0's."""
 
     breakdown: Breakdown
     roofline: Roofline
@@ -149,3 +178,4 @@ class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     findings: tuple[Finding, ...] = ()
     files: dict[str, str] = {}
+    ranks: tuple[RankRow, ...] = ()

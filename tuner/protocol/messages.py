@@ -507,7 +507,8 @@ class ProfileReply:
     call one; 0 where they weren't timed. `perfetto`, `memory`: the trace for Perfetto and the device memory profile
     (pprof), "" if there is none. `hlo`: the optimised HLO's files by module. `lines`: what of the trace says where time
     goes: operations, copies, step marks, compiles and calls of jitted functions, Python functions where asked.
-    `recompiled`: what the step's own code compiled in the blocks without a trace."""
+    `recompiled`: what the step's own code compiled in the blocks without a trace. `ranks`: of a gang, where this is
+    rank 0's, those of the others in order."""
 
     xplane: str
     seconds: float
@@ -519,6 +520,7 @@ class ProfileReply:
     labels: tuple[TraceLabel, ...] = ()
     lines: tuple[TraceLine, ...] = ()
     recompiled: tuple[Recompiled, ...] = ()
+    ranks: tuple[ProfileReply, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

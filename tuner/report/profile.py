@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from tuner.profile.types import Breakdown, KernelRow, OpRow, ScopeRow, StepProfile
+from tuner.profile.types import Breakdown, KernelRow, OpRow, RankRow, ScopeRow, StepProfile
 from tuner.report.layout import Page
-from tuner.report.where import alike_text, launch_text, profile_lines, traced_text
+from tuner.report.where import RANK_HEAD, alike_text, launch_text, profile_lines, rank_cells, traced_text
 from tuner.report.wording import si_text
 
 __all__ = ["SCHEMA", "Profiling", "profile_document", "render_profile"]
@@ -46,6 +46,7 @@ def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -
     if profile is not None:
         profile_lines(page, profile)
         _numbers(page, profile)
+        _ranks(page, profile.ranks, wide=width >= _WIDE)
         _kernels(page, profile.breakdown.by_kernel, wide=width >= _WIDE)
         _operations(page, profile.breakdown, wide=width >= _WIDE)
         _scopes(page, profile.breakdown.scopes)
@@ -77,6 +78,16 @@ def _numbers(page: Page, profile: StepProfile) -> None:
         rows.append(("ceilings", f"{peaks}, memory {si_text(roof.ceiling.bytes_per_s)}B/s (measured)"))
     page.heading("numbers")
     page.rows(rows)
+
+
+def _ranks(page: Page, rows: Sequence[RankRow], *, wide: bool) -> None:
+    if not rows:
+        return
+    page.heading("ranks", "ms of a step each; all else is rank 0's")
+    if not wide:
+        page.rows([(str(row.rank), f"{row.step_ms:.4g}", rank_cells(row)[-1]) for row in rows], align=">><")
+        return
+    page.rows([("rank", *RANK_HEAD), *((str(row.rank), *rank_cells(row)) for row in rows)], align=">>>>><")
 
 
 def _short(us: float) -> str:

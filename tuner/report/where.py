@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
-from tuner.profile.types import Breakdown, KernelRow, OpRow, Roofline, StepProfile
+from tuner.profile.types import Breakdown, KernelRow, OpRow, RankRow, Roofline, StepProfile
 from tuner.report.blocks import Block, Cell, Code, Fold, Prose, Section, Table
 from tuner.report.layout import Page
 from tuner.report.roofs import roofs
@@ -16,10 +16,12 @@ from tuner.report.wording import si_text
 from tuner.store.events import Profiled
 
 __all__ = [
+    "RANK_HEAD",
     "alike_text",
     "launch_text",
     "profile_blocks",
     "profile_lines",
+    "rank_cells",
     "roof_text",
     "traced_text",
     "where_lines",
@@ -28,6 +30,7 @@ __all__ = [
 
 _OPS, _FEW_OPS = 25, 8
 _KERNELS = 12
+_FEW_RANKS = 3
 _SCOPES = 25
 _SCALED = 0.9995
 _NAME = 40
@@ -69,6 +72,16 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     table = Table(caption="Parts of a step", head=head, rows=(*rows, *more), align="<" + ">" * len(sides))
     blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
     blocks += roofs(sides)
+    blocks += [
+        Table(
+            caption=f"Ranks, {name}: ms of a step" if len(sides) > 1 else "Ranks: ms of a step",
+            head=("rank", *RANK_HEAD),
+            rows=tuple((str(row.rank), *rank_cells(row)) for row in profile.ranks),
+            align=">>>>><",
+        )
+        for name, profile in sides
+        if profile.ranks
+    ]
     for name, profile in sides:
         blocks += _details(name, profile)
     found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind != _SETTINGS}
@@ -116,6 +129,17 @@ def launch_text(row: OpRow | KernelRow) -> str:
     told = [f"{row.registers} registers"] if row.registers is not None else []
     told += [f"occupancy {100 * row.occupancy:.0f} %"] if row.occupancy is not None else []
     return ", ".join(told)
+
+
+RANK_HEAD = ("step", "work", "exposed collectives", "paused", "waits for")
+
+
+def rank_cells(row: RankRow) -> tuple[str, ...]:
+    """What `RANK_HEAD` names, ms."""
+    waits = [f"rank {rank}: {ms:.3g}" for rank, ms in sorted(row.waits_ms.items(), key=lambda item: -item[1])]
+    shown = [*waits[:_FEW_RANKS], *(["…"] if len(waits) > _FEW_RANKS else [])]
+    times = (row.step_ms, row.work_ms, row.exposed_ms, row.gaps_ms)
+    return *(f"{ms:.4g}" for ms in times), ", ".join(shown)
 
 
 def alike_text(row: KernelRow) -> str:
