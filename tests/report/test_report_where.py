@@ -156,6 +156,22 @@ def test_ranks_are_told_on_the_page_and_in_text() -> None:
     assert profile_document(Profiling(profile=gang, folder=Path("/tmp/x")))["profile"]["ranks"][0]["work_ms"] == 7.9
 
 
+def test_of_many_ranks_those_that_wait_most_are_told_and_the_page_folds_them() -> None:
+    many = (*RANKS, *(msgspec.structs.replace(RANKS[1], rank=rank, work_ms=1.0) for rank in range(2, 40)))
+    many = (*many[:-1], msgspec.structs.replace(many[-1], waits_ms={1: 3.0}))
+    gang = msgspec.structs.replace(profile(), ranks=many)
+    text = render_profile(Profiling(profile=gang, folder=Path("/tmp/x")), width=110)
+    assert "24 that wait less are left out" in text
+    found = re.search(r"\nranks .*?\n\n", text, re.DOTALL)
+    assert found is not None
+    shown = [int(line.split()[0]) for line in found.group(0).splitlines()[3:] if line.strip()]
+    assert shown[:2] == [0, 1]
+    assert shown[-1] == 39
+    assert len(shown) == 16
+    html = render_html(run_paper(events(Profiled(session="p", config=DEFAULT, profile=gang)), beside=Path(FOLDER)))
+    assert "<summary>40 ranks</summary>" in html
+
+
 def test_bars_hold_every_part_and_small_ones_together() -> None:
     text = section(render_html(run_paper(events(*BOTH), beside=Path(FOLDER))))
     wide = re.search(r'<svg class="wide".*?</svg>', text, re.DOTALL)

@@ -20,6 +20,7 @@ SCHEMA = "tuner/profile/1"
 
 _OPS, _FEW_OPS = 20, 8
 _KERNELS = 8
+_RANKS = 16
 _SCOPES = 12
 _WIDE = 90  # below it the table has fewer columns
 _NAME = 24
@@ -83,11 +84,21 @@ def _numbers(page: Page, profile: StepProfile) -> None:
 def _ranks(page: Page, rows: Sequence[RankRow], *, wide: bool) -> None:
     if not rows:
         return
-    page.heading("ranks", "ms of a step each; all else is rank 0's")
+    told = "ms of a step each; all else is rank 0's"
+    if len(rows) > _RANKS:
+        told += f"; {len(rows) - _RANKS} that wait less are left out"
+        most = sorted(rows, key=lambda row: -_waiting(rows, row))[:_RANKS]
+        rows = sorted(most, key=lambda row: row.rank)
+    page.heading("ranks", told)
     if not wide:
         page.rows([(str(row.rank), f"{row.step_ms:.4g}", rank_cells(row)[-1]) for row in rows], align=">><")
         return
     page.rows([("rank", *RANK_HEAD), *((str(row.rank), *rank_cells(row)) for row in rows)], align=">>>>><")
+
+
+def _waiting(rows: Sequence[RankRow], row: RankRow) -> float:
+    """How much this rank waits, and is waited for, ms."""
+    return max([*row.waits_ms.values(), *(other.waits_ms.get(row.rank, 0.0) for other in rows)], default=0.0)
 
 
 def _short(us: float) -> str:

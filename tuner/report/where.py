@@ -30,7 +30,7 @@ __all__ = [
 
 _OPS, _FEW_OPS = 25, 8
 _KERNELS = 12
-_FEW_RANKS = 3
+_FEW_RANKS, _MOST_RANKS = 3, 16
 _SCOPES = 25
 _SCALED = 0.9995
 _NAME = 40
@@ -72,16 +72,7 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     table = Table(caption="Parts of a step", head=head, rows=(*rows, *more), align="<" + ">" * len(sides))
     blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
     blocks += roofs(sides)
-    blocks += [
-        Table(
-            caption=f"Ranks, {name}: ms of a step" if len(sides) > 1 else "Ranks: ms of a step",
-            head=("rank", *RANK_HEAD),
-            rows=tuple((str(row.rank), *rank_cells(row)) for row in profile.ranks),
-            align=">>>>><",
-        )
-        for name, profile in sides
-        if profile.ranks
-    ]
+    blocks += [_ranks(name if len(sides) > 1 else "", profile.ranks) for name, profile in sides if profile.ranks]
     for name, profile in sides:
         blocks += _details(name, profile)
     found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind != _SETTINGS}
@@ -155,6 +146,18 @@ def _lasts(*ms: float) -> str:
 
 def _cell(ms: float | None) -> str:
     return "" if ms is None else f"{ms:.4g}"
+
+
+def _ranks(name: str, rows: Sequence[RankRow]) -> Block:
+    """A table, folded where it is long."""
+    caption = f"Ranks{f', {name}' if name else ''}: ms of a step"
+    cells = tuple((str(row.rank), *rank_cells(row)) for row in rows)
+    table = Table(caption=caption, head=("rank", *RANK_HEAD), rows=cells, align=">>>>><")
+    return (
+        table
+        if len(rows) <= _MOST_RANKS
+        else Fold(summary=f"{len(rows)} ranks{f', {name}' if name else ''}", blocks=(table,))
+    )
 
 
 def _details(name: str, profile: StepProfile) -> list[Block]:
