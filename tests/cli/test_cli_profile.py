@@ -40,6 +40,12 @@ def test_a_profile_is_shown_and_its_traces_kept_in_the_store(tune: Tune, asked: 
     assert made.folder.parent == Path(".tuner/profiles").absolute()
 
 
+def test_over_several_processes_or_by_a_launcher(tune: Tune, asked: list[ProfileOptions]) -> None:
+    assert tune("profile", "w.py", "--platform", "cpu", "--processes", "2").code == 0
+    assert tune("profile", "w.py", "--platform", "cpu", "--launch", "srun -N 2").code == 0
+    assert [(made.processes, made.launcher) for made in asked] == [(2, ()), (1, ("srun", "-N", "2"))]
+
+
 def test_one_document(tune: Tune, asked: list[ProfileOptions]) -> None:
     got = tune("profile", "w.py", "--json", "--quiet", "--platform", "cpu", "--out", "here")
     assert (got.code, got.err) == (0, "")
@@ -68,6 +74,8 @@ def test_a_profiler_that_is_missing_is_told_with_its_command(
     [
         (("w.py", "--delay", "5s"), "are for --nsys"),
         (("w.py", "--env-file", "a.env", "--run", "x"), "say two things"),
+        (("w.py", "--processes", "2", "--launch", "srun -N 2"), "say two things"),
+        (("w.py", "--processes", "2", "--nsys"), "--nsys is for one process"),
         (("w.py", "--env-file", "nowhere.env"), "can't be read"),
         (("w.py", "--run", "nowhere"), "nowhere"),
         (("missing.py",), "no such file"),

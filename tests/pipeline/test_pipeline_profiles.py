@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,9 @@ from tuner.errors import UsageError
 from tuner.knobs.config import DEFAULT, Config
 from tuner.pipeline.profiling import ProfileOptions, profile_workload
 from tuner.pipeline.run import Outcome
-from tuner.profile import StepProfile
+from tuner.profile import Ceiling, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import ProfileReply
+from tuner.protocol.messages import CeilingsReply, ProfileReply
 from tuner.session import FakeMachine
 from tuner.session.fake import FakeSession
 from tuner.store.ceilings import ceiling_of
@@ -211,6 +212,45 @@ def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
     assert found.profile.breakdown.ops[0].name == "dot.1"
     assert found.kernel[0] == "ncu"
     assert "--kernel-name=regex:^dot_1$" in found.kernel
+
+
+def test_ceilings_that_repeats_did_not_agree_on_are_used_once_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = CeilingsReply(flops_per_s={"f32": 1e12}, bytes_per_s=1e10, unsteady=("f32",))
+    monkeypatch.setattr(FakeSession, "ceilings", lambda self: reply)
+    found = profile_workload(options(tmp_path), factory=machine().factory).profile
+    assert found is not None
+    assert found.roofline.ceiling == Ceiling(flops_per_s={"f32": 1e12}, bytes_per_s=1e10, unsteady=("f32",))
+    assert not (tmp_path / "ceilings.json").exists()
+
+
+def test_a_trace_that_the_clock_contradicts_is_taken_again_within_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[ProfileReply] = []
+    real = FakeSession.profile
+    wrong = [0.5, 0.0]  # by so much the clock is wrong at first
+
+    def profiled(self: FakeSession, handle: str, **kwargs: object) -> ProfileReply | Failure:
+        found = real(self, handle, **kwargs)  # type: ignore[arg-type]
+        assert isinstance(found, ProfileReply)
+        if kwargs.get("block"):
+            slower = wrong[min(len(taken), len(wrong) - 1)]
+            found = dataclasses.replace(found, plain_s=found.plain_s + slower)
+            taken.append(found)
+        return found
+
+    monkeypatch.setattr(FakeSession, "profile", profiled)
+    found = profile_workload(options(tmp_path), factory=machine().factory).profile
+    assert found is not None
+    assert (len(taken), found.breakdown.doubt, found.bound != "unknown") == (2, "", True)
+    wrong[1] = 0.5
+    taken.clear()
+    found = profile_workload(options(tmp_path), factory=machine().factory).profile
+    assert found is not None
+    assert (len(taken), found.bound) == (3, "unknown")
+    assert "something else ran" in found.breakdown.doubt
 
 
 def test_where_nsight_systems_is_missing_its_command_and_the_reason_are_told(

@@ -151,6 +151,10 @@ def test_products_in_float32_are_named_where_bfloat16_is_faster() -> None:
     found = analyse(reply, [wide], ceiling=CEILING)
     finding = next(f for f in found.findings if f.kind == "float32")
     assert finding.where == "/home/me/train.py:12"
+    busy = Ceiling(flops_per_s=CEILING.flops_per_s, bytes_per_s=CEILING.bytes_per_s, unsteady=("f32",))
+    unsure = analyse(reply, [wide], ceiling=busy)
+    assert "float32" not in kinds(unsure)
+    assert unsure.roofline.note == "what this device can do at most was measured while it was busy: f32"
     even = Ceiling(flops_per_s={"bf16": 1e14, "f32": 1e14}, bytes_per_s=3e12)
     assert "float32" not in kinds(analyse(reply, [wide], ceiling=even))
     assert "float32" not in kinds(analyse(reply, [GPU_HLO], ceiling=CEILING))
@@ -231,10 +235,12 @@ def test_planted_bottlenecks_are_found_in_real_steps(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # no run of somebody else's is waited for
     workload = tmp_path / "planted.py"
     workload.write_text(PLANTED[kind])
-    found = profile_workload(
-        ProfileOptions(workload=workload, folder=tmp_path / "out", root=root, platform="cpu", steps=3)
-    ).profile
-    assert found is not None
+    options = ProfileOptions(workload=workload, folder=tmp_path / "out", root=root, platform="cpu", steps=3)
+    for _ in range(3):  # a machine that is busy with something else is said to be, and judged again
+        found = profile_workload(options).profile
+        assert found is not None
+        if not found.breakdown.doubt:
+            break
     told = {f.kind: f for f in found.findings if f.kind != "knobs"}
     assert kind in told if kind else not told, found
     if kind == "callback":

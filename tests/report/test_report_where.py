@@ -12,7 +12,7 @@ import pytest
 from synthetic_run import FOLDER, MALLOC, MATH, failing, faster
 
 from tuner.knobs.config import DEFAULT, Config
-from tuner.profile.types import Breakdown, Ceiling, Finding, OpRow, Roofline, ScopeRow, StepProfile
+from tuner.profile.types import Breakdown, Ceiling, Finding, OpRow, RankRow, Roofline, ScopeRow, StepProfile
 from tuner.protocol.failure import FailureClass
 from tuner.report.document import RunDocument, document
 from tuner.report.html import render_html
@@ -123,7 +123,53 @@ def test_the_page_has_both_sides_the_default_first_and_stays_valid() -> None:
     assert text.index("default: compute-bound") < text.index("winner: compute-bound")
     assert "transfer" in text
     assert "train.py:31" in text
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 4
+
+
+RANKS = (
+    RankRow(
+        rank=0,
+        step_ms=18.4,
+        traced_ms=19.0,
+        busy_ms=18.0,
+        work_ms=7.9,
+        gaps_ms=0.4,
+        exposed_ms=10.1,
+        waits_ms={1: 9.5, 2: 0.2, 3: 0.1, 4: 0.4},
+        collective="all-reduce.1",
+    ),
+    RankRow(rank=1, step_ms=18.3, traced_ms=19.0, busy_ms=18.0, work_ms=17.4, gaps_ms=0.3, exposed_ms=0.6),
+)
+
+
+def test_ranks_are_told_on_the_page_and_in_text() -> None:
+    gang = msgspec.structs.replace(profile(), ranks=RANKS)
+    html = render_html(run_paper(events(Profiled(session="p", config=DEFAULT, profile=gang)), beside=Path(FOLDER)))
+    ET.fromstring(html.split("\n", 1)[1])
+    assert "Ranks: ms of a step" in html
+    assert "rank 1: 9.5, rank 4: 0.4, rank 2: 0.2, …" in html
+    assert "Ranks" not in section(render_html(run_paper(events(*BOTH), beside=Path(FOLDER))))
+    for width, said in ((110, "7.9                 10.1     0.4  rank 1: 9.5"), (60, "18.4  rank 1: 9.5")):
+        text = render_profile(Profiling(profile=gang, folder=Path("/tmp/x")), width=width)
+        assert "ranks  ms of a step each" in text
+        assert said in text
+    assert profile_document(Profiling(profile=gang, folder=Path("/tmp/x")))["profile"]["ranks"][0]["work_ms"] == 7.9
+
+
+def test_of_many_ranks_those_that_wait_most_are_told_and_the_page_folds_them() -> None:
+    many = (*RANKS, *(msgspec.structs.replace(RANKS[1], rank=rank, work_ms=1.0) for rank in range(2, 40)))
+    many = (*many[:-1], msgspec.structs.replace(many[-1], waits_ms={1: 3.0}))
+    gang = msgspec.structs.replace(profile(), ranks=many)
+    text = render_profile(Profiling(profile=gang, folder=Path("/tmp/x")), width=110)
+    assert "24 that wait less are left out" in text
+    found = re.search(r"\nranks .*?\n\n", text, re.DOTALL)
+    assert found is not None
+    shown = [int(line.split()[0]) for line in found.group(0).splitlines()[3:] if line.strip()]
+    assert shown[:2] == [0, 1]
+    assert shown[-1] == 39
+    assert len(shown) == 16
+    html = render_html(run_paper(events(Profiled(session="p", config=DEFAULT, profile=gang)), beside=Path(FOLDER)))
+    assert "<summary>40 ranks</summary>" in html
 
 
 def test_bars_hold_every_part_and_small_ones_together() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tuner.protocol.codec import from_json, to_json
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Block, LeafStats, NumericsReply
-from tuner.session.together import slowest, worst
+from tuner.protocol.messages import Block, LeafStats, NumericsReply, ProfileReply
+from tuner.session.together import slowest, together, worst
 
 
 def block(seconds: float) -> Block:
@@ -23,6 +24,12 @@ def test_a_gang_is_as_fast_as_its_slowest_rank() -> None:
 def test_one_failure_is_the_gangs() -> None:
     failure = Failure(kind=FailureClass.RUNTIME, phase="round", message="no", rank=1)
     assert slowest([block(1.0), failure]) == failure
+
+
+def test_rank_0s_profile_holds_the_others_in_order_and_survives_the_pipe() -> None:
+    whole = together([ProfileReply(xplane=f"rank-{rank}", seconds=1.0) for rank in range(3)])
+    assert (whole.xplane, [reply.xplane for reply in whole.ranks]) == ("rank-0", ["rank-1", "rank-2"])
+    assert from_json(ProfileReply, to_json(whole)) == whole
 
 
 def test_each_statistic_of_a_leaf_is_the_worst_ranks() -> None:

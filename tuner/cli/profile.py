@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 
@@ -23,10 +24,11 @@ __all__ = ["command"]
 @click.option("--run", "run", metavar="RUN|BUNDLE", help="Under the settings that this run found.")
 @click.option("--steps", type=COUNT, metavar="N", help="Trace N steps.  [3 to 10, by their time]")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the traces there.")
+@click.option("--processes", type=COUNT, metavar="N", help="Over N processes, each with its share of the devices.")
 @click.option("--nsys", is_flag=True, help="A timeline by Nsight Systems instead.")
 @click.option("--delay", type=DURATION, metavar="TIME", help="With --nsys: begin so long after the start.")
 @click.option("--duration", type=DURATION, metavar="TIME", help="With --nsys: capture for so long.")
-@setting_options("knob", "platform", "python", "store")
+@setting_options("knob", "platform", "launch", "python", "store")
 @json_option
 @click.pass_context
 def command(
@@ -36,6 +38,7 @@ def command(
     run: str | None,
     steps: int | None,
     out: Path | None,
+    processes: int | None,
     nsys: bool,
     delay: float | None,
     duration: float | None,
@@ -44,11 +47,19 @@ def command(
     """Show where a step's time goes, and why.
 
     Also what bounds it, and what to try. The traces stay in the store, for XProf, TensorBoard and Perfetto. --knob
-    takes parameters of build(). Exits 1 where a profiler that was asked for is missing.
+    takes parameters of build(). With several processes each rank's
+    trace is read. Exits 1 where a profiler that was asked for is missing.
     """
     settings = chosen(ctx)
     if (delay or duration) and not nsys:
         raise UsageError("--delay and --duration are for --nsys", next="add --nsys")
+    launch = settings["launch"].value or ""
+    if processes and launch:
+        raise UsageError("--processes and --launch say two things", next="leave one of them out")
+    if nsys and (launch or (processes or 1) > 1):
+        raise UsageError(
+            "--nsys is for one process", next="put nsys before the program in your own launch command, once a rank"
+        )
     store = settings["store"].value
     env, knobs = settings_of(env_file, run, store)
 
@@ -65,6 +76,8 @@ def command(
         env=env,
         knobs={**knobs, **{name: typed_knob(value) for name, value in settings["knob"].value.items()}},
         steps=steps,
+        processes=processes or 1,
+        launcher=tuple(shlex.split(launch)),
         nsight=nsys,
         delay_s=delay,
         duration_s=duration,

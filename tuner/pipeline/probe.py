@@ -13,6 +13,7 @@ from tuner.machine import environment_of
 from tuner.pipeline.bench import Bench, Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.launches import OWN_PGLE, launch
+from tuner.profile import churn
 from tuner.protocol import xla_flags
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Loaded, OptionValue
@@ -31,7 +32,7 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
     bench = _home(run, benches)
     loaded = bench.loaded
     _refuse_overwritten_flags(run, loaded)
-    for text in loaded.notices:
+    for text in (*loaded.notices, *(found.told for found in churn(loaded.recompiled))):
         run.notice(text)
     for name in OWN_PGLE:
         if run.inherited.get(name):

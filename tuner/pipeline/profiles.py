@@ -74,7 +74,7 @@ def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float, att
             key = run.record("probe", ProbeRecord).environment.key
             found = profile_session(
                 session,
-                platform=loaded.platform,
+                loaded=loaded,
                 folder=run.folder.profiles / side,
                 steps=steps_to_trace(step_s),
                 step_s=step_s,
@@ -95,13 +95,15 @@ def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float, att
 
 
 def measured_ceiling(session: Session, root: Path, key: str) -> Ceiling | None:
-    """What is known for this environment; else measured in `session` and kept. None if it can't be measured."""
+    """What is known for this environment; else measured in `session`, and kept where repeats agreed. None if it can't
+    be measured."""
     known = ceiling_of(root, key)
     if known is not None:
         return known
     reply = session.ceilings()
     if not isinstance(reply, CeilingsReply):
         return None
-    found = Ceiling(flops_per_s=reply.flops_per_s, bytes_per_s=reply.bytes_per_s)
-    keep_ceiling(root, key, found)
+    found = Ceiling(flops_per_s=reply.flops_per_s, bytes_per_s=reply.bytes_per_s, unsteady=reply.unsteady)
+    if not found.unsteady:
+        keep_ceiling(root, key, found)
     return found

@@ -14,8 +14,8 @@ import msgspec
 
 from tuner.errors import TunerError
 from tuner.handoff.cache import isolated
-from tuner.knobs import XLA_FLAGS, check_flags
-from tuner.machine import inherited, read_host
+from tuner.knobs import XLA_FLAGS, check_flags, pins
+from tuner.machine import inherited, read_host, relevant
 from tuner.machine.environment import environment_of
 from tuner.pipeline import workload_file
 from tuner.pipeline.alone import held_devices
@@ -26,7 +26,7 @@ from tuner.profile import StepProfile, nsight_compute, nsight_systems
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Loaded, OptionValue, Variant
 from tuner.report.profile import Profiling
-from tuner.session import Deadlines, Launch, LocalSession, Session, SessionFactory
+from tuner.session import Deadlines, GangSession, Launch, LocalSession, Session, SessionFactory
 from tuner.session.package import worker_zip
 from tuner.store.disk import disk_error
 
@@ -40,9 +40,9 @@ _NOT_THERE = "is not installed here, or not on PATH"
 
 class ProfileOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`env`: changes to the inherited environment, None removes a variable. `knobs`: parameters of build(). `steps`: to
-    trace, None: by the step's time. `nsight`: a timeline by Nsight Systems in place of jax's trace; `delay_s`,
-    `duration_s`: the stretch of the process to capture, by default the traced steps alone. `folder`: where all goes;
-    `root`: where ceilings are kept."""
+    trace, None: by the step's time. `processes`, `launcher`: as in `Launch`. `nsight`: a timeline by Nsight Systems in
+    place of jax's trace; `delay_s`, `duration_s`: the stretch of the process to capture, by default the traced steps
+    alone. `folder`: where all goes; `root`: where ceilings are kept."""
 
     workload: Path
     folder: Path
@@ -51,6 +51,8 @@ class ProfileOptions(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str | None] = {}
     knobs: dict[str, OptionValue] = {}
     steps: int | None = None
+    processes: int = 1
+    launcher: tuple[str, ...] = ()
     nsight: bool = False
     delay_s: float | None = None
     duration_s: float | None = None
@@ -88,8 +90,8 @@ def profile_workload(
         command = f"tune profile {options.workload}"
         devices = stack.enter_context(held_devices(options.platform, environ, command=command))
         begins()
-        launch = _launch(options)
-        session = factory(launch) if factory else _local(launch, environ, timeline[: -len(worker)] if timeline else ())
+        launch = _launch(options, environ)
+        session = factory(launch) if factory else _made(launch, environ, timeline[: -len(worker)] if timeline else ())
         stack.callback(session.close)
         loaded, step_s = _ready(session, options)
         steps = options.steps or steps_to_trace(step_s)
@@ -100,7 +102,7 @@ def profile_workload(
         key = environment_of(loaded, devices, read_host()).key
         found = profile_session(
             session,
-            platform=loaded.platform,
+            loaded=loaded,
             folder=options.folder,
             steps=steps,
             step_s=step_s,
@@ -112,21 +114,28 @@ def profile_workload(
     return Profiling(profile=profile, folder=options.folder, kernel=kernel, notices=notices)
 
 
-def _launch(options: ProfileOptions) -> Launch:
+def _launch(options: ProfileOptions, environ: Mapping[str, str]) -> Launch:
+    env = {**isolated(), **options.env}
+    outside = {**relevant(environ), **{name: environ[name] for name in pins(environ)}}
     return Launch(
         name="profile",
         role="profile",
         workload=options.workload,
         log=options.folder / f"worker-{time.strftime('%H%M%S')}.log",
         python=options.python,
-        env={**isolated(), **options.env},
+        env=env,
         argv=options.argv,
         platform=options.platform,
         knobs=options.knobs,
+        processes=options.processes,
+        launcher=options.launcher,
+        pins={name: value for name, value in outside.items() if name not in env} if options.launcher else {},
     )
 
 
-def _local(launch: Launch, environ: Mapping[str, str], wrapper: tuple[str, ...]) -> Session:
+def _made(launch: Launch, environ: Mapping[str, str], wrapper: tuple[str, ...]) -> Session:
+    if launch.launcher or launch.processes > 1:
+        return GangSession(launch, environ=environ, deadlines=Deadlines())
     return LocalSession(launch, environ=environ, deadlines=Deadlines(), wrapper=wrapper)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.pipeline.bench import CONTROL
-from tuner.profile import Ceiling, StepProfile, analyse
+from tuner.profile import Ceiling, StepProfile, analyse, doubt_of
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Arm, Block, Compiled, Variant
+from tuner.protocol.messages import Arm, Block, Compiled, Loaded, ProfileReply, Variant
 from tuner.session import Session
 
 __all__ = ["profile_session", "step_seconds", "steps_to_trace"]
@@ -18,6 +18,7 @@ _NAMED = "attributed"
 _NO_GRAPHS = {"xla_gpu_enable_command_buffer": ""}
 _MOST_STEPS = 10
 _TRACED_S = 1.0
+_TRIES = 3
 _BLOCK_S = 0.2  # of consecutive steps, as blocks are in a round
 
 
@@ -35,7 +36,7 @@ def step_seconds(session: Session) -> float | Failure:
 def profile_session(
     session: Session,
     *,
-    platform: str,
+    loaded: Loaded,
     folder: Path,
     steps: int,
     step_s: float,
@@ -50,16 +51,17 @@ def profile_session(
     functions alone. Raises SessionEnded.
     """
     block = max(steps, round(_BLOCK_S / max(step_s, 1e-9)))
-    as_run = session.profile(CONTROL, steps=steps, folder=folder / "as-run", block=block)
+    as_run = _as_run(session, steps=steps, folder=folder / "as-run", block=block)
     if isinstance(as_run, Failure):
         return as_run
     named = None
-    if attribute and _compiled_for_names(session, platform):
-        handle = CONTROL if platform == "cpu" else _NAMED
+    if attribute and _compiled_for_names(session, loaded.platform):
+        handle = CONTROL if loaded.platform == "cpu" else _NAMED
         second = session.profile(handle, steps=min(steps, 3), folder=folder / _NAMED, python=True)
         named = None if isinstance(second, Failure) else second
     files = {"trace": as_run.xplane, "perfetto": as_run.perfetto, "memory": as_run.memory}
     files |= {f"hlo {name}": path for name, path in as_run.hlo.items()}
+    files |= {f"trace, rank {rank}": reply.xplane for rank, reply in enumerate(as_run.ranks, 1)}
     if named is not None:
         files["attributed trace"] = named.xplane
     texts = [Path(path).read_text(errors="replace") for path in as_run.hlo.values()]
@@ -69,7 +71,17 @@ def profile_session(
         named=named,
         ceiling=ceiling(session),
         files={name: path for name, path in files.items() if path},
+        recompiled=loaded.recompiled,
     )
+
+
+def _as_run(session: Session, *, steps: int, folder: Path, block: int) -> ProfileReply | Failure:
+    """The trace; taken again, within a bound, while it and the clock can't be of one step."""
+    for _ in range(_TRIES):
+        found = session.profile(CONTROL, steps=steps, folder=folder, block=block)
+        if isinstance(found, Failure) or not doubt_of(found):
+            break
+    return found
 
 
 def _compiled_for_names(session: Session, platform: str) -> bool:

@@ -2,9 +2,11 @@
 
 from tuner.profile.analysis import analyse
 from tuner.profile.breakdown import HOST_GAPS, LAUNCH_GAPS
+from tuner.profile.churn import churn
 from tuner.profile.diagnosis import groups_for
 from tuner.profile.external import nsight_compute, nsight_systems
-from tuner.profile.types import Bound, Breakdown, Ceiling, Finding, OpRow, Roofline, ScopeRow, StepProfile
+from tuner.profile.steady import doubt_of
+from tuner.profile.types import Bound, Breakdown, Ceiling, Finding, OpRow, RankRow, Roofline, ScopeRow, StepProfile
 
 __all__ = [
     "HOST_GAPS",
@@ -14,10 +16,13 @@ __all__ = [
     "Ceiling",
     "Finding",
     "OpRow",
+    "RankRow",
     "Roofline",
     "ScopeRow",
     "StepProfile",
     "analyse",
+    "churn",
+    "doubt_of",
     "groups_for",
     "nsight_compute",
     "nsight_systems",

@@ -8,14 +8,17 @@ import msgspec
 
 from tuner.profile.attribution import attributed, attributed_by_schedule
 from tuner.profile.breakdown import break_down
+from tuner.profile.churn import churn
 from tuner.profile.costs import ModuleCosts, module_costs, together
 from tuner.profile.diagnosis import diagnose
 from tuner.profile.hlo import Module, both, read_module
+from tuner.profile.ranks import compare_ranks, late_ranks
 from tuner.profile.roofline import roofed, verdict
+from tuner.profile.steady import doubt, steadied
 from tuner.profile.timeline import timeline
 from tuner.profile.types import Ceiling, OpRow, StepProfile
 from tuner.profile.untraced import untraced
-from tuner.protocol.messages import ProfileReply
+from tuner.protocol.messages import ProfileReply, Recompiled
 
 __all__ = ["analyse"]
 
@@ -30,9 +33,11 @@ def analyse(
     named: ProfileReply | None = None,
     ceiling: Ceiling | None = None,
     files: Mapping[str, str] | None = None,
+    recompiled: Sequence[Recompiled] = (),
 ) -> StepProfile:
     """The profile of a step. `texts`: its optimised HLO, by module. `named`: a trace of the same program in which every
-    kernel names its operation, and Python functions are seen; its times count for nothing."""
+    kernel names its operation, and Python functions are seen; its times count for nothing. `recompiled`: what the
+    workload compiled again and again before."""
     modules: dict[str, Module] = {}
     costs: dict[str, ModuleCosts] = {}
     for module in map(read_module, texts):
@@ -42,18 +47,34 @@ def analyse(
     line = timeline(as_run.labels, as_run.lines, modules)
     other = timeline(named.labels, named.lines, modules) if named else line
     joined = attributed_by_schedule(attributed(line, other, modules) if named else line, modules)
-    parted = untraced(break_down(joined, modules), as_run.plain_s, dispatch_s=as_run.dispatch_s)
+    steady = steadied(joined, as_run.plain_s)
+    parted = untraced(break_down(steady, modules), as_run.plain_s, dispatch_s=as_run.dispatch_s)
+    parted = msgspec.structs.replace(parted, doubt=doubt(steady, as_run.plain_s))
     breakdown, roof = roofed(parted, costs, ceiling)
     if named is None and breakdown.graphs and not breakdown.note:
         breakdown = msgspec.structs.replace(breakdown, note=_BY_SCHEDULE)
     bound, evidence = verdict(breakdown)
+    ranks = compare_ranks((as_run, *as_run.ranks), modules)
     return StepProfile(
         breakdown=msgspec.structs.replace(breakdown, ops=_shortened(breakdown.ops)),
         roofline=roof,
         bound=bound,
         evidence=evidence,
-        findings=diagnose(breakdown, roof, bound=bound, modules=modules, costs=costs, trace=other),
+        findings=(
+            *late_ranks(ranks),
+            *churn(recompiled),
+            *diagnose(
+                breakdown,
+                roof,
+                bound=bound,
+                modules=modules,
+                costs=costs,
+                trace=other,
+                recompiled=as_run.recompiled,
+            ),
+        ),
         files=dict(files or {}),
+        ranks=ranks,
     )
 
 

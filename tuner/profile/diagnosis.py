@@ -10,6 +10,7 @@ from tuner.profile.hlo import Module
 from tuner.profile.roofline import cost_of
 from tuner.profile.timeline import Event, Timeline
 from tuner.profile.types import Bound, Breakdown, Finding, Roofline
+from tuner.protocol.messages import Recompiled
 
 __all__ = ["diagnose", "groups_for"]
 
@@ -59,12 +60,14 @@ def diagnose(
     modules: Mapping[str, Module],
     costs: Mapping[str, ModuleCosts],
     trace: Timeline,
+    recompiled: Sequence[Recompiled] = (),
 ) -> tuple[Finding, ...]:
-    """What was found, what no setting can mend first. `trace`: one with Python functions, where there is one."""
+    """What was found, what no setting can mend first. `trace`: one with Python functions, where there is one.
+    `recompiled`: what the step's own code compiled in blocks of steps without a trace."""
     found = [
         *_callbacks(breakdown),
         *_transfers(breakdown, trace),
-        *_recompiles(breakdown, trace),
+        *(_recompiles(breakdown, trace) or _now_and_then(recompiled)),
         *_constants(modules),
         *_wide_products(breakdown, roofline, costs),
         *_tiny(breakdown, bound),
@@ -108,6 +111,18 @@ def _recompiles(breakdown: Breakdown, trace: Timeline) -> list[Finding]:
         "shapes, static arguments or the jitted function itself are new each time"
     )
     return [Finding(kind="recompiles", text=text, where=_frame(trace, compiles[0] if compiles else None))]
+
+
+def _now_and_then(recompiled: Sequence[Recompiled]) -> list[Finding]:
+    """Compiles that come too seldom for a trace of a few steps."""
+    if not recompiled:
+        return []
+    names = ", ".join(dict.fromkeys(one.name for one in recompiled))
+    text = (
+        f"{sum(one.compiles for one in recompiled)} compiles in steady steps ({names}), none of them in those that "
+        "were traced: shapes, static arguments or the jitted function itself are new now and then"
+    )
+    return [Finding(kind="recompiles", text=text, where=recompiled[0].where)]
 
 
 def _caller(host: Sequence[Event], compile_: Event) -> str:
@@ -177,6 +192,8 @@ def _wide_products(breakdown: Breakdown, roofline: Roofline, costs: Mapping[str,
     wide, narrow = peaks.get("f32"), peaks.get("bf16")
     if not wide or not narrow or narrow < _GAIN * wide:
         return []
+    if roofline.ceiling and {"f32", "bf16"} & {*roofline.ceiling.unsteady}:
+        return []
     rows = [row for row in breakdown.ops if (cost := cost_of(row, costs)) is not None and cost.dtype == "f32"]
     share = sum(row.share for row in rows)
     if share < _F32_SHARE:
@@ -191,7 +208,9 @@ def _wide_products(breakdown: Breakdown, roofline: Roofline, costs: Mapping[str,
 def _tiny(breakdown: Breakdown, bound: Bound) -> list[Finding]:
     """Too little work to keep the device busy, or at each operation to be worth its launch."""
     step = breakdown.step_ms
-    if not step or breakdown.compiles or not breakdown.kernels or breakdown.kernel_us >= _TINY_KERNEL_US:
+    if not step or breakdown.doubt or breakdown.compiles:
+        return []
+    if not breakdown.kernels or breakdown.kernel_us >= _TINY_KERNEL_US:
         return []
     idle = 1.0 - breakdown.busy_ms / step
     half = f"half of its {breakdown.kernels:.0f} operations take less than {breakdown.kernel_us:.3g} us"

@@ -35,6 +35,8 @@ def roofed(
     notes = []
     if unknown:
         notes.append(f"the trip count of {', '.join(unknown[:3])} isn't known, so its body is counted once")
+    if ceiling and ceiling.unsteady:
+        notes.append(f"what this device can do at most was measured while it was busy: {', '.join(ceiling.unsteady)}")
     if uncounted := [row.name for row in rows if row.category == "library" and row.share > 0.02]:
         notes.append(f"what {', '.join(uncounted[:3])} computes isn't known, and counts nothing")
     roof = Roofline(
@@ -122,7 +124,9 @@ _SAID: Mapping[Bound, str] = {
 
 
 def verdict(breakdown: Breakdown) -> tuple[Bound, str]:
-    """What holds the step back most, and the shares that say so."""
+    """What holds the step back most, and the shares that say so; "unknown" where they can't be relied on."""
     ranked = sorted(bound_shares(breakdown).items(), key=lambda item: -item[1])
-    told = [f"{100 * share:.0f} % {_SAID[bound]}" for bound, share in ranked[:3] if share >= 0.05]
-    return ranked[0][0], ", ".join(told)
+    told = ", ".join(f"{100 * share:.0f} % {_SAID[bound]}" for bound, share in ranked[:3] if share >= 0.05)
+    if breakdown.doubt:
+        return "unknown", f"{breakdown.doubt}. As it stands: {told}"
+    return ranked[0][0], told

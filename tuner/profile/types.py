@@ -8,7 +8,18 @@ import msgspec
 
 from tuner.profile.categories import Category
 
-__all__ = ["Bound", "Breakdown", "Ceiling", "Finding", "KernelRow", "OpRow", "Roofline", "ScopeRow", "StepProfile"]
+__all__ = [
+    "Bound",
+    "Breakdown",
+    "Ceiling",
+    "Finding",
+    "KernelRow",
+    "OpRow",
+    "RankRow",
+    "Roofline",
+    "ScopeRow",
+    "StepProfile",
+]
 
 Bound = Literal["compute", "memory", "latency", "launch", "communication", "host", "unknown"]
 """What holds a step, or an operation, back most."""
@@ -76,7 +87,8 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     `dispatch_ms`: what the host takes to call a step, without a trace. `compiles`: in all traced steps. `kernels`:
     operations a step; `kernel_us`: their median. `graphs`: share of them in CUDA graphs. `attributed`: share of device
     time whose operation is known. `ops`: those that take longest, and one row for all others. `by_kernel`: the kernels
-    that take longest, where there are fewer of them than operations.
+    that take longest, where there are fewer of them than operations. `doubt`: why trace and clock can't be of one step,
+    so that shares of it say little; "" if they can.
     """
 
     platform: str
@@ -101,13 +113,33 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     by_kernel: tuple[KernelRow, ...] = ()
     scopes: tuple[ScopeRow, ...] = ()
     note: str = ""
+    doubt: str = ""
+
+
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank of a gang, ms per step, on its devices' average. `step_ms`, `traced_ms`, `busy_ms`, `exposed_ms` and
+    `hidden_ms` as in `Breakdown`; `work_ms`: at work on anything but exposed collectives; `gaps_ms`: at nothing.
+    `waits_ms`: rank → waiting for it in collectives, where nothing else ran; `collective`: the one it is in longest."""
+
+    rank: int
+    step_ms: float
+    traced_ms: float
+    busy_ms: float
+    work_ms: float
+    gaps_ms: float
+    exposed_ms: float = 0.0
+    hidden_ms: float = 0.0
+    waits_ms: dict[int, float] = {}
+    collective: str = ""
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device can do at most: FLOP/s of matrix products by element type, bytes/s."""
+    """What the device can do at most: FLOP/s of matrix products by element type, bytes/s. `unsteady`: those that
+    repeats did not agree on, by name ("memory" for the bytes): something else ran on the device or its host."""
 
     flops_per_s: dict[str, float]
     bytes_per_s: float
+    unsteady: tuple[str, ...] = ()
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,9 +163,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
     groups: tuple[str, ...] = ()
 
+    @property
+    def told(self) -> str:
+        """On one line."""
+        return f"{self.text} ({self.where})" if self.where else self.text
+
 
 class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """`bound`: the verdict on the step; `evidence`: the numbers behind it. `files`: what was kept, by name."""
+    """`bound`: the verdict on the step; `evidence`: the numbers behind it. `files`: what was kept, by name. `ranks`: of
+    a gang, where all else is rank 0's."""
 
     breakdown: Breakdown
     roofline: Roofline
@@ -141,3 +179,4 @@ class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     findings: tuple[Finding, ...] = ()
     files: dict[str, str] = {}
+    ranks: tuple[RankRow, ...] = ()

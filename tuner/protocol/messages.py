@@ -41,6 +41,7 @@ __all__ = [
     "Profile",
     "ProfileReply",
     "Progress",
+    "Recompiled",
     "Release",
     "Released",
     "Round",
@@ -127,6 +128,29 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recompiled:
+    """A function that the workload compiled more than once. `where`: file and line of its call that was last compiled
+    for. `seconds`: in the compiler.
+
+    Of a function that a script jits, as far as it ran (0, "" elsewhere): `calls` in all; `late`: compiles in the later
+    half of them; `inside`: compiles from the first call of the step on; `shapes`: different ones, static arguments
+    among them, and `differs`, in what; `step`: it is what is tuned, in the shape `tuned`.
+    """
+
+    name: str
+    where: str
+    compiles: int
+    seconds: float
+    calls: int = 0
+    late: int = 0
+    inside: int = 0
+    shapes: int = 0
+    differs: str = ""
+    step: bool = False
+    tuned: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """What the session found.
 
@@ -136,6 +160,7 @@ class Loaded:
     `pgle_collectives` is left to the compile reply. `devices`: one string each, e.g. "NVIDIA H100 80GB HBM3".
     `others`: names of the program's other jitted functions that can be checked.
     `weights`: of a workload of several steps, how often a unit of work runs each; empty for one step.
+    `recompiled`: what was compiled again and again until here.
     """
 
     source: Literal["build", "script"]
@@ -162,6 +187,7 @@ class Loaded:
     notices: tuple[str, ...] = ()
     weights: dict[str, float] = field(default_factory=dict)
     others: tuple[str, ...] = ()
+    recompiled: tuple[Recompiled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,7 +506,9 @@ class ProfileReply:
     of consecutive steps without a trace, just before (the median of some blocks); `dispatch_s`: what the host takes to
     call one; 0 where they weren't timed. `perfetto`, `memory`: the trace for Perfetto and the device memory profile
     (pprof), "" if there is none. `hlo`: the optimised HLO's files by module. `lines`: what of the trace says where time
-    goes: operations, copies, step marks, compiles and calls of jitted functions, Python functions where asked."""
+    goes: operations, copies, step marks, compiles and calls of jitted functions, Python functions where asked.
+    `recompiled`: what the step's own code compiled in the blocks without a trace. `ranks`: of a gang, where this is
+    rank 0's, those of the others in order."""
 
     xplane: str
     seconds: float
@@ -491,6 +519,8 @@ class ProfileReply:
     hlo: dict[str, str] = field(default_factory=dict)
     labels: tuple[TraceLabel, ...] = ()
     lines: tuple[TraceLine, ...] = ()
+    recompiled: tuple[Recompiled, ...] = ()
+    ranks: tuple[ProfileReply, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -501,10 +531,12 @@ class Ceilings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingsReply:
     """`flops_per_s`: of large matrix products by element type, one device; types that it can't multiply are left out;
-    "vector": of arithmetic outside products, in float32. `bytes_per_s`: reads and writes of a large copy."""
+    "vector": of arithmetic outside products, in float32. `bytes_per_s`: reads and writes of a large copy. `unsteady`:
+    what repeats did not agree on, by the same names and "memory"."""
 
     flops_per_s: dict[str, float]
     bytes_per_s: float
+    unsteady: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from tuner.profile.types import Breakdown, KernelRow, OpRow, ScopeRow, StepProfile
+from tuner.profile.types import Breakdown, KernelRow, OpRow, RankRow, ScopeRow, StepProfile
 from tuner.report.layout import Page
-from tuner.report.where import alike_text, launch_text, profile_lines, si_text, traced_text
+from tuner.report.where import RANK_HEAD, alike_text, launch_text, profile_lines, rank_cells, traced_text
+from tuner.report.wording import si_text
 
 __all__ = ["SCHEMA", "Profiling", "profile_document", "render_profile"]
 
@@ -19,6 +20,7 @@ SCHEMA = "tuner/profile/1"
 
 _OPS, _FEW_OPS = 20, 8
 _KERNELS = 8
+_RANKS = 16
 _SCOPES = 12
 _WIDE = 90  # below it the table has fewer columns
 _NAME = 24
@@ -45,6 +47,7 @@ def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -
     if profile is not None:
         profile_lines(page, profile)
         _numbers(page, profile)
+        _ranks(page, profile.ranks, wide=width >= _WIDE)
         _kernels(page, profile.breakdown.by_kernel, wide=width >= _WIDE)
         _operations(page, profile.breakdown, wide=width >= _WIDE)
         _scopes(page, profile.breakdown.scopes)
@@ -76,6 +79,26 @@ def _numbers(page: Page, profile: StepProfile) -> None:
         rows.append(("ceilings", f"{peaks}, memory {si_text(roof.ceiling.bytes_per_s)}B/s (measured)"))
     page.heading("numbers")
     page.rows(rows)
+
+
+def _ranks(page: Page, rows: Sequence[RankRow], *, wide: bool) -> None:
+    if not rows:
+        return
+    told = "ms of a step each; all else is rank 0's"
+    if len(rows) > _RANKS:
+        told += f"; {len(rows) - _RANKS} that wait less are left out"
+        most = sorted(rows, key=lambda row: -_waiting(rows, row))[:_RANKS]
+        rows = sorted(most, key=lambda row: row.rank)
+    page.heading("ranks", told)
+    if not wide:
+        page.rows([(str(row.rank), f"{row.step_ms:.4g}", rank_cells(row)[-1]) for row in rows], align=">><")
+        return
+    page.rows([("rank", *RANK_HEAD), *((str(row.rank), *rank_cells(row)) for row in rows)], align=">>>>><")
+
+
+def _waiting(rows: Sequence[RankRow], row: RankRow) -> float:
+    """How much this rank waits, and is waited for, ms."""
+    return max([*row.waits_ms.values(), *(other.waits_ms.get(row.rank, 0.0) for other in rows)], default=0.0)
 
 
 def _short(us: float) -> str:

@@ -59,8 +59,14 @@ class Canvas:
             self._parts.append(f'<path d="M{steps}" class="{look}"/>')
 
     def mark(self, x: float, y: float, shape: str, look: str, tip: str = "") -> None:
-        """A point's mark: ``dot``, ``ring``, ``cross``, ``diamond`` or ``down``. `tip` shows under the pointer."""
+        """A point's mark: ``dot``, ``disc``, ``ring``, ``cross``, ``diamond`` or ``down``. `tip`: under the pointer."""
         self._parts.append(_marked(x, y, shape, look, f"<title>{escape(tip)}</title>" if tip else ""))
+
+    def disc(self, x: float, y: float, radius: float, look: str, tip: str = "") -> None:
+        """A circle of a size that means something. `tip` shows under the pointer."""
+        inner = f"<title>{escape(tip)}</title>" if tip else ""
+        place = f'cx="{number(x)}" cy="{number(y)}" r="{number(radius)}"'
+        self._parts.append(f'<circle {place} class="{look}">{inner}</circle>')
 
     def text(self, x: float, y: float, text: str, look: str = "", anchor: str = "start") -> None:
         """`anchor`: start, middle or end."""
@@ -78,7 +84,7 @@ class Canvas:
 
 
 def _marked(x: float, y: float, shape: str, look: str, inner: str) -> str:
-    if shape in ("dot", "ring"):
+    if shape in ("dot", "disc", "ring"):
         radius = "3" if shape == "dot" else "3.4"
         return f'<circle cx="{number(x)}" cy="{number(y)}" r="{radius}" class="{look} {shape}">{inner}</circle>'
     lines = {

@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
-from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, Roofline, StepProfile
+from tuner.profile.types import Breakdown, KernelRow, OpRow, RankRow, Roofline, StepProfile
 from tuner.report.blocks import Block, Cell, Code, Fold, Prose, Section, Table
 from tuner.report.layout import Page
+from tuner.report.roofs import roofs
 from tuner.report.stacked import stacked
 from tuner.report.view import RunView
+from tuner.report.wording import si_text
 from tuner.store.events import Profiled
 
 __all__ = [
+    "RANK_HEAD",
     "alike_text",
-    "finding_text",
     "launch_text",
     "profile_blocks",
     "profile_lines",
+    "rank_cells",
     "roof_text",
-    "si_text",
     "traced_text",
     "where_lines",
     "where_section",
@@ -28,10 +30,11 @@ __all__ = [
 
 _OPS, _FEW_OPS = 25, 8
 _KERNELS = 12
+_FEW_RANKS, _MOST_RANKS = 3, 16
 _SCOPES = 25
 _SCALED = 0.0005
 _NAME = 40
-_NO_SETTING = ("callback", "transfer", "recompiles", "constants", "float32", "tiny")
+_SETTINGS = "knobs"
 
 
 def where_section(view: RunView) -> Section:
@@ -68,9 +71,11 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     head = ("part", *(f"{name}, ms" for name, _ in sides))
     table = Table(caption="Parts of a step", head=head, rows=(*rows, *more), align="<" + ">" * len(sides))
     blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
+    blocks += roofs(sides)
+    blocks += [_ranks(name if len(sides) > 1 else "", profile.ranks) for name, profile in sides if profile.ranks]
     for name, profile in sides:
         blocks += _details(name, profile)
-    found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind in _NO_SETTING}
+    found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind != _SETTINGS}
     if found:
         rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found.values())
         caption = "What else was found"
@@ -117,17 +122,20 @@ def launch_text(row: OpRow | KernelRow) -> str:
     return ", ".join(told)
 
 
+RANK_HEAD = ("step", "work", "exposed collectives", "paused", "waits for")
+
+
+def rank_cells(row: RankRow) -> tuple[str, ...]:
+    """What `RANK_HEAD` names, ms."""
+    waits = [f"rank {rank}: {ms:.3g}" for rank, ms in sorted(row.waits_ms.items(), key=lambda item: -item[1])]
+    shown = [*waits[:_FEW_RANKS], *(["…"] if len(waits) > _FEW_RANKS else [])]
+    times = (row.step_ms, row.work_ms, row.exposed_ms, row.gaps_ms)
+    return *(f"{ms:.4g}" for ms in times), ", ".join(shown)
+
+
 def alike_text(row: KernelRow) -> str:
     """How many operations a kernel runs for."""
     return f"{row.ops} operations" if row.ops > 1 else ""
-
-
-def si_text(value: float) -> str:
-    """Three digits, and the letter of the power of a thousand with a space before it."""
-    for factor, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.3g} "
 
 
 def _lasts(*ms: float) -> str:
@@ -138,6 +146,18 @@ def _lasts(*ms: float) -> str:
 
 def _cell(ms: float | None) -> str:
     return "" if ms is None else f"{ms:.4g}"
+
+
+def _ranks(name: str, rows: Sequence[RankRow]) -> Block:
+    """A table, folded where it is long."""
+    caption = f"Ranks{f', {name}' if name else ''}: ms of a step"
+    cells = tuple((str(row.rank), *rank_cells(row)) for row in rows)
+    table = Table(caption=caption, head=("rank", *RANK_HEAD), rows=cells, align=">>>>><")
+    return (
+        table
+        if len(rows) <= _MOST_RANKS
+        else Fold(summary=f"{len(rows)} ranks{f', {name}' if name else ''}", blocks=(table,))
+    )
 
 
 def _details(name: str, profile: StepProfile) -> list[Block]:
@@ -190,11 +210,6 @@ def _about(row: OpRow) -> str:
     return ", ".join([*told, *filter(None, (launch_text(row), row.scope, Path(row.source).name if row.source else ""))])
 
 
-def finding_text(finding: Finding) -> str:
-    """A finding on one line."""
-    return f"{finding.text} ({finding.where})" if finding.where else finding.text
-
-
 def where_lines(page: Page, view: RunView) -> None:
     """A few lines on each side; nothing if nothing was profiled."""
     sides = [(_side(p), p.profile) for p in _in_order(view.profiles) if p.profile is not None]
@@ -211,7 +226,7 @@ def profile_lines(page: Page, profile: StepProfile, *, indent: int = 0) -> None:
     page.prose(_verdict(profile), indent=indent)
     page.prose(_parts(profile.breakdown), indent=indent)
     for finding in profile.findings:
-        page.prose(finding_text(finding), indent=indent)
+        page.prose(finding.told, indent=indent)
 
 
 def _parts(breakdown: Breakdown) -> str:

@@ -32,6 +32,7 @@ __all__ = [
     "sentence",
     "setting",
     "settings",
+    "si_text",
     "some",
     "speedup",
     "value",
@@ -200,3 +201,11 @@ def some(names: Iterable[str], limit: int) -> str:
     every = list(names)
     more = [f"and {len(every) - limit} more"] if len(every) > limit else []
     return ", ".join(every[:limit] + more)
+
+
+def si_text(value: float) -> str:
+    """Three digits, and the letter of the power of a thousand with a space before it."""
+    for factor, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.9995 * factor:  # what three digits round up to it
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.3g} "

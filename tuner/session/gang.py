@@ -44,7 +44,7 @@ from tuner.session.blame import Heard, culprit
 from tuner.session.deadlines import Deadlines
 from tuner.session.lifecycle import Lifecycle
 from tuner.session.ranks import Launched, Local, Ranks
-from tuner.session.together import slowest, worst
+from tuner.session.together import slowest, together, worst
 
 __all__ = ["GangSession"]
 
@@ -172,14 +172,17 @@ class GangSession:
     def profile(
         self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
     ) -> ProfileReply | Failure:
-        """Rank 0's trace; the others' are in folders beside it."""
+        """Rank 0's trace, with the others' beside it, whose files are in folders of their own."""
         self._life.require()
         folders = [folder if rank == 0 else folder / f"rank-{rank}" for rank in range(len(self._ranks.connections))]
         requests = [
             Profile(id=handle, steps=steps, folder=str(own), block=block, python=python, nsight=nsight)
             for own in folders
         ]
-        return self._ask(ProfileReply, requests, limit_s=self._limits.profile(steps, block))[0]
+        replies = self._ask(ProfileReply, requests, limit_s=self._limits.profile(steps, block))
+        return next((r for r in replies if isinstance(r, Failure)), None) or together(
+            [r for r in replies if isinstance(r, ProfileReply)]
+        )
 
     def ceilings(self) -> CeilingsReply | Failure:
         """Asks rank 0 alone: its device is like the others'."""

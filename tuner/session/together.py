@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Block, LeafStats, NumericsReply
+from tuner.protocol.messages import Block, LeafStats, NumericsReply, ProfileReply
 
-__all__ = ["slowest", "worst"]
+__all__ = ["slowest", "together", "worst"]
 
 
 def slowest(entries: Iterable[Block | Failure]) -> Block | Failure:
@@ -19,6 +19,11 @@ def slowest(entries: Iterable[Block | Failure]) -> Block | Failure:
             return entry
         blocks.append(entry)
     return max(blocks, key=lambda block: block.step_s)
+
+
+def together(replies: Sequence[ProfileReply]) -> ProfileReply:
+    """Rank 0's profile, which the others' belong to."""
+    return dataclasses.replace(replies[0], ranks=tuple(replies[1:]))
 
 
 def worst(replies: Sequence[NumericsReply]) -> NumericsReply:

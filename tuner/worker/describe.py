@@ -15,7 +15,7 @@ import jax
 import jaxlib.version
 import numpy as np
 
-from tuner.protocol.messages import Loaded
+from tuner.protocol.messages import Loaded, Recompiled
 from tuner.worker.internals import BackendStart
 from tuner.worker.open import Opened, OpenedStep
 from tuner.worker.workload import ONLY
@@ -35,6 +35,7 @@ def loaded(
     knobs_declared: Mapping[str, tuple[str, ...]],
     import_s: float,
     build_s: float,
+    recompiled: tuple[Recompiled, ...],
 ) -> Loaded:
     """Everything about the session that the parent can't see. `build_s` includes starting the devices."""
     devices = jax.devices()
@@ -72,6 +73,7 @@ def loaded(
         build_s=max(0.0, build_s - backend.seconds),
         notices=(*opened.notices, *(f"{_of(name)}{text}" for name, one in steps for text in _notices(one))),
         others=tuple(opened.session.others),
+        recompiled=recompiled,
         weights={part.name: part.weight for part in opened.session.parts if part.name != ONLY},
     )
 

@@ -9,6 +9,7 @@ import jax
 
 from tuner.protocol.messages import CacheModule
 from tuner.worker.internals import watch_cache_keys
+from tuner.worker.places import Places
 
 __all__ = ["CompileEvents"]
 
@@ -17,7 +18,8 @@ _HIT = "/jax/compilation_cache/cache_hits"
 
 
 class CompileEvents:
-    """Listens from its making to the end of the process (jax has no public way to stop listening).
+    """Listens from its making to the end of the process (jax has no public way to stop listening). `places`: where the
+    workload compiles.
 
     Keys are only watched where a cache folder is set when it is made: telling them makes jax hash each module twice.
     """
@@ -27,6 +29,7 @@ class CompileEvents:
         self._hits: Counter[int] = Counter()
         self._modules: list[CacheModule] = []
         self._mutex = threading.Lock()
+        self.places = Places()
         jax.monitoring.register_event_listener(self._event)
         if _cache_folder():
             watch_cache_keys(self._module)

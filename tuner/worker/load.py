@@ -85,6 +85,7 @@ def from_build(request: Load) -> tuple[WorkerSession, Loaded]:
         returned = module.build(**knobs)
     except BaseException as error:
         raise user_error("build()", error, path) from error
+    recompiled = events.places.since({})
     opened = opening.open_build(returned, events)
     return opened.session, describe.loaded(
         opened,
@@ -94,6 +95,7 @@ def from_build(request: Load) -> tuple[WorkerSession, Loaded]:
         knobs_declared={name: tuple(str(value) for value in values) for name, values in declared.items()},
         import_s=import_s,
         build_s=time.perf_counter() - start,
+        recompiled=recompiled,
     )
 
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["Loop"]
 
 
+_ALONE = ("probe", "ceilings")
+"""What the parent asks one rank alone: the others are like it."""
+
+
 class Loop:
     """Answers requests until Close. A script's session runs the loop from *inside* the script's own step call."""
 
@@ -69,8 +73,7 @@ class Loop:
         def answer() -> Any:
             return OPERATIONS[op](session.function(getattr(request, "function", "")), request)
 
-        # The parent asks one rank alone about names.
-        return answer() if op == "probe" else together(self._gang, op, answer)[0]
+        return answer() if op in _ALONE else together(self._gang, op, answer)[0]
 
     def _load(self, number: Any, request: Load) -> Loaded:
         if self._session is not None:

@@ -36,7 +36,9 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
     folder = Path(request.folder)
     folder.mkdir(parents=True, exist_ok=True)
     before = _files(folder, "*.xplane.pb")
+    compiled = session.events.places.counts()
     plain_s = _plain_s(session, request) if request.block else 0.0
+    recompiled = session.events.places.since(compiled, often=_BLOCKS) if request.block else ()
     try:
         with candidate.configured():
             wait(session.state.first(candidate.call))
@@ -56,7 +58,9 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
         raise
     hlo = _write_hlo(candidate, folder)
     if request.nsight:
-        return ProfileReply(xplane="", seconds=seconds, plain_s=plain_s, dispatch_s=dispatch_s, hlo=hlo)
+        return ProfileReply(
+            xplane="", seconds=seconds, plain_s=plain_s, dispatch_s=dispatch_s, hlo=hlo, recompiled=recompiled
+        )
     made = [path for path, written in _files(folder, "*.xplane.pb").items() if written != before.get(path)]
     if not made:
         raise Refused(FailureClass.RUNTIME, f"the profiler left no trace in {folder}")
@@ -74,6 +78,7 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
         hlo=hlo,
         labels=labels,
         lines=lines,
+        recompiled=recompiled,
     )
 
 

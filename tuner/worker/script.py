@@ -85,7 +85,7 @@ class _Script:
 
         self._import_s = seconds
         self._backend, self._events = prepare(self._request.platform)
-        self._watch = Watch(self._take)
+        self._watch = Watch(self._take, self._events.places)
         vars(module)["jit"] = stand_in(vars(module)["jit"], self._watch)
 
     def _pjit_imported(self, module: types.ModuleType, _seconds: float) -> None:
@@ -113,6 +113,7 @@ class _Script:
             knobs_declared={},
             import_s=self._import_s,
             build_s=time.perf_counter() - self._start - self._import_s,
+            recompiled=call.recompiled,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -11,11 +12,14 @@ from typing import Any, NoReturn
 import jax
 
 from tuner.protocol.failure import FailureClass
+from tuner.protocol.messages import Recompiled
 from tuner.worker.capture import Jitted
 from tuner.worker.failures import Refused
 from tuner.worker.internals import under_trace
 from tuner.worker.others import Other, stood_in
+from tuner.worker.places import Places, user_line
 from tuner.worker.saved import Saved, restored, saved
+from tuner.worker.signatures import Shape, Signatures, home_of, shape_of
 from tuner.worker.step import Step, make_step
 from tuner.worker.wait import wait
 
@@ -32,13 +36,14 @@ _KEPT_FUNCTIONS = 4  # functions whose arguments are kept: they hold device memo
 @dataclass(frozen=True)
 class HotCall:
     """A call to tune. `threaded`: (input leaf, output leaf of the call before) that were the same arrays. `others`:
-    what else was called, by name."""
+    what else was called, by name. `recompiled`: what was compiled again and again until then."""
 
     function: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     threaded: tuple[tuple[int, int], ...]
     others: Mapping[str, Other]
+    recompiled: tuple[Recompiled, ...]
 
 
 @dataclass(eq=False)
@@ -50,6 +55,8 @@ class _Record:
 
     jitted: Jitted
     step: Step
+    shape: Shape
+    signatures: Signatures
     calls: int = 0
     first_s: float = 0.0
     seconds: float = 0.0
@@ -61,8 +68,11 @@ class _Record:
 class Watch:
     """Sees every call of a jitted function that is not under a trace. `take` never returns."""
 
-    def __init__(self, take: Callable[[HotCall], NoReturn]) -> None:
+    def __init__(self, take: Callable[[HotCall], NoReturn], places: Places) -> None:
         self._take = take
+        self._places = places
+        self._signatures: dict[Any, Signatures] = {}
+        self._calls = 0
         self._records: dict[Any, _Record] = {}
         self._made = 0
         self._lowered = False
@@ -83,12 +93,20 @@ class Watch:
         record.threaded = _same_arrays(leaves, record.outputs)
         if self._is_hot(record):
             self.taken = True
-            self._take(HotCall(jitted.function, args, kwargs, record.threaded, self._others(record, leaves)))
+            self._take(self._hot(record, leaves, args, kwargs))
         if record.calls < _KEPT_CALLS:
             record.kept = _kept(record.step, leaves)
-        start = time.perf_counter()
+        compiled, start = self._places.here(), time.perf_counter()
         out = wait(jitted.function(*args, **kwargs))
         seconds = time.perf_counter() - start
+        record.signatures.called(
+            record.shape,
+            number=self._calls,
+            first=record.calls == 0,
+            seconds=self._places.here() - compiled,
+            where=user_line(sys._getframe(1)) if record.calls == 0 else "",
+        )
+        self._calls += 1
         if record.calls == 0:
             record.first_s = seconds
         else:
@@ -111,7 +129,29 @@ class Watch:
         self.taken = True
         leaves = [restored(leaf) if isinstance(leaf, Saved) else leaf for leaf in record.kept or ()]
         args, kwargs = record.step.inputs.call(leaves)
-        return HotCall(record.jitted.function, args, kwargs, record.threaded, self._others(record, leaves))
+        return self._hot(record, leaves, args, kwargs)
+
+    def _hot(self, record: _Record, leaves: list[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> HotCall:
+        return HotCall(
+            record.jitted.function,
+            args,
+            kwargs,
+            record.threaded,
+            self._others(record, leaves),
+            self._recompiled(record),
+        )
+
+    def _recompiled(self, hot: _Record) -> tuple[Recompiled, ...]:
+        """What was called with several shapes or jitted several times, and what else was compiled often."""
+        since = hot.signatures.new[0][1]
+        tuned = ", ".join(f"{path} {kind}" for path, kind in hot.shape.leaves if path in hot.signatures.varied)
+        found = [
+            one.told(step=one is hot.signatures, tuned=tuned if one is hot.signatures else "", since=since)
+            for one in self._signatures.values()
+            if len(one.new) > 1
+        ]
+        known = {(one.name, one.where) for one in found}
+        return (*found, *(one for one in self._places.since({}) if (one.name, one.where) not in known))
 
     def _others(self, hot: _Record, leaves: list[Any]) -> dict[str, Other]:
         """The other functions that were called, as far as arrays for them are left. `leaves`: the hot call's inputs."""
@@ -139,9 +179,13 @@ class Watch:
         leaves = step.inputs.leaves(args, kwargs)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return None
+        types = [str(jax.typeof(leaf)) for leaf in leaves]
         statics = (*sorted(step.inputs.static_args.items()), *sorted(step.inputs.static_kwargs.items()))
-        signature = (id(jitted), statics, step.inputs.tree, *(str(jax.typeof(leaf)) for leaf in leaves))
-        return self._records.setdefault(signature, _Record(jitted, step))
+        signature = (id(jitted), statics, step.inputs.tree, *types)
+        if signature not in self._records:
+            own = self._signatures.setdefault(home_of(step, jitted), Signatures(step.name))
+            self._records[signature] = _Record(jitted, step, shape_of(step, types), own)
+        return self._records[signature]
 
     def _with_arguments(self) -> list[_Record]:
         """Records with kept arguments, those that feed themselves first, then by heat."""

@@ -1,0 +1,41 @@
+"""Ceilings: when the best of some turns was no chance, and what is said where the turns don't agree."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from tuner.worker import ceilings as module
+from tuner.worker.ceilings import agreed
+
+
+@pytest.mark.parametrize(
+    ("turns", "settled"),
+    [
+        ((), False),
+        ((1.0, 1.0, 1.0), False),
+        ((1.0, 1.6, 1.05, 2.0), True),
+        ((1.0, 1.6, 1.2, 2.0), False),
+        ((1.0, 1.6, 1.2, 2.0, 1.09), True),
+    ],
+)
+def test_the_best_counts_once_another_turn_comes_near_it(turns: tuple[float, ...], settled: bool) -> None:
+    assert agreed(turns) is settled
+
+
+@pytest.mark.jax
+def test_what_turns_do_not_agree_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    from tuner.protocol.messages import Ceilings
+
+    clock = iter(1.3**n for n in range(1000))
+    monkeypatch.setattr(module, "_SIDE", {"cpu": 8, "gpu": 8})
+    monkeypatch.setattr(module, "_COPY_BYTES", {"cpu": 1 << 12, "gpu": 1 << 12})
+    monkeypatch.setattr(module, "_best_s", lambda run: next(clock))
+    session = types.SimpleNamespace(state=types.SimpleNamespace(lose=lambda: None), platform="cpu")
+    reply = module.ceilings(session, Ceilings())  # type: ignore[arg-type]
+    assert {*reply.unsteady} == {*reply.flops_per_s, "memory"}
+    monkeypatch.setattr(module, "_best_s", lambda run: 0.5)
+    reply = module.ceilings(session, Ceilings())  # type: ignore[arg-type]
+    assert (reply.unsteady, reply.flops_per_s["f32"]) == ((), 2 * 8**3 / 0.5)
