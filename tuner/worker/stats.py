@@ -63,7 +63,9 @@ def compared(
     arrays = [_real(np, array) for array in given]
     with np.errstate(all="ignore"):  # infinities and NaN are data here
         shape = arrays[0].shape
-        scale = _scale(max(_largest(array[place]) for place in _blocks(shape) for array in arrays[:2]))
+        scale = None
+        if _needs_scale(*arrays[:2]):
+            scale = _scale(max(_largest(array[place]) for place in _blocks(shape) for array in arrays[:2]))
         sums = _Sums.empty(shape, moved=start is not None)
         for place in _blocks(shape):
             sums.add(_sums(np, scale, *(array[place] for array in arrays)), place)
@@ -78,7 +80,9 @@ def compared_on_device(reference: Any, candidate: jax.Array, start: Start | None
         still = bool(starts) and bool(_still(jnp, reference, candidate, *starts))
         return Difference(float(jnp.mean(reference != candidate)), 0.0, True, still=still)
     with jax.enable_x64(True):
-        scale = _scale(float(_largest_on_device(reference, candidate)))
+        scale = None
+        if _needs_scale(reference, candidate):
+            scale = _scale(float(_largest_on_device(reference, candidate)))
         return _finished(_Sums(*jax.device_get(_sums_on_device(scale, reference, candidate, *starts))))
 
 
@@ -121,13 +125,16 @@ class _Sums:
                 into[here] += values
 
 
-def _sums(xp: Any, scale: float, reference: Any, candidate: Any, *starts: Any) -> tuple[Any, ...]:
-    """The fields of `_Sums`. Everything is divided by `scale` before it is squared. With `starts` (the reference's, the
-    candidate's) the difference is that of the two movements."""
+def _sums(xp: Any, scale: float | None, reference: Any, candidate: Any, *starts: Any) -> tuple[Any, ...]:
+    """The fields of `_Sums`. Everything is divided by `scale`, if any, before it is squared. With `starts` (the
+    reference's, the candidate's) the difference is that of the two movements."""
     r, c = reference.astype(xp.float64), candidate.astype(xp.float64)
     finite = xp.isfinite(r) & xp.isfinite(c)
     masks = xp.all(finite | (r == c) | (xp.isnan(r) & xp.isnan(c)))
-    part = 1.0 / scale  # exact, as is the product: a power of two
+
+    def scaled(values: Any) -> Any:
+        return values if scale is None else values / scale
+
     moved: Any = None
     still = rested = False
     if starts:
@@ -136,11 +143,11 @@ def _sums(xp: Any, scale: float, reference: Any, candidate: Any, *starts: Any) -
         # What began as NaN or infinity has not moved by a number: its whole value counts.
         begun = xp.isfinite(s) & xp.isfinite(t)
         s, t = _only(xp, begun, s), _only(xp, begun, t)
-        moved = _only(xp, finite, r * part - s * part)
-        d = _only(xp, finite, (c * part - t * part) - moved)
+        moved = _only(xp, finite, scaled(r) - scaled(s))
+        d = _only(xp, finite, (scaled(c) - scaled(t)) - moved)
     else:
-        d = _only(xp, finite, c * part - r * part)
-    r = _only(xp, finite, r * part)
+        d = _only(xp, finite, scaled(c) - scaled(r))
+    r = _only(xp, finite, scaled(r))
     axes = [tuple(a for a in range(r.ndim) if a != axis) for axis in range(r.ndim)]
     by_slice = [[xp.sum(product, axis=a) for a in axes] for product in (d * r, r * r)]
     by_move = (
@@ -156,6 +163,11 @@ def _only(xp: Any, wanted: Any, values: Any) -> Any:
 
 def _still(xp: Any, reference: Any, candidate: Any, start: Any, moved_start: Any) -> Any:
     return xp.all(candidate == moved_start) & ~xp.all(reference == start)
+
+
+def _needs_scale(*arrays: Any) -> bool:
+    """Whether squares could leave the range of 64 bits: those of narrower floats can't."""
+    return any(array.dtype.itemsize > (8 if array.dtype.kind == "c" else 4) for array in arrays)
 
 
 def _largest(array: np.ndarray[Any, Any]) -> float:
