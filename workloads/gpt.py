@@ -7,6 +7,8 @@ something to learn and the loss falls.
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -32,28 +34,37 @@ class Size(NamedTuple):
 SIZES = {"cpu": Size(2, 64, 4, 256, 2, 64), "gpu": Size(12, 768, 12, 50304, 16, 1024)}
 
 
-def initial(rng: np.random.Generator, size: Size) -> Params:
+def scattered(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """Numbers spread evenly in ±1/2, each made of its place alone by scrambling its bits: every device makes its own
+    part, and no setting of the compiler changes them."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(n) for axis, n in enumerate(strides)]
+    bits = sum(places, jnp.uint32(seed * 0x9E3779B9 % 2**32))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    return ((bits ^ (bits >> 16)) >> 8).astype(jnp.float32) * 2.0**-24 - 0.5
+
+
+def initial(size: Size) -> Params:
     """Float32 parameters; those of the layers are stacked along axis 0."""
     depth, width = size.layers, size.width
+    seeds = itertools.count(1)
 
-    def normal(*shape: int, std: float = 0.02) -> jax.Array:
-        return jnp.asarray(std * rng.standard_normal(shape, np.float32), jnp.float32)
-
-    def ones(*shape: int) -> jax.Array:
-        return jnp.asarray(np.ones(shape, np.float32))
+    def spread(*shape: int, std: float = 0.02) -> jax.Array:
+        return std * 12**0.5 * scattered(shape, next(seeds))
 
     residual = 0.02 / (2 * depth) ** 0.5  # keeps the residual stream's variance independent of depth
     return {
-        "tokens": normal(size.vocabulary, width),
-        "places": normal(size.length, width),
-        "norm": ones(width),
+        "tokens": spread(size.vocabulary, width),
+        "places": spread(size.length, width),
+        "norm": jnp.ones(width),
         "layers": {
-            "norm_1": ones(depth, width),
-            "qkv": normal(depth, width, 3 * width),
-            "out": normal(depth, width, width, std=residual),
-            "norm_2": ones(depth, width),
-            "up": normal(depth, width, 4 * width),
-            "down": normal(depth, 4 * width, width, std=residual),
+            "norm_1": jnp.ones((depth, width)),
+            "qkv": spread(depth, width, 3 * width),
+            "out": spread(depth, width, width, std=residual),
+            "norm_2": jnp.ones((depth, width)),
+            "up": spread(depth, width, 4 * width),
+            "down": spread(depth, 4 * width, width, std=residual),
         },
     }
 
@@ -125,8 +136,9 @@ def build(*, layers: int | None = None, batch: int | None = None, length: int | 
     size = SIZES.get(jax.default_backend(), SIZES["cpu"])
     size = size._replace(layers=layers or size.layers, batch=batch or size.batch, length=length or size.length)
     rng = np.random.default_rng(0)
-    params = initial(rng, size)
-    first, second = (jax.tree.map(lambda p: jnp.asarray(np.zeros(p.shape, np.float32)), params) for _ in range(2))
+    params = jax.jit(initial, static_argnums=0)(size)
+    zeros = jax.jit(lambda: jax.tree.map(jnp.zeros_like, params))
+    first, second = zeros(), zeros()
 
     def train_step(
         params: Params, first: Params, second: Params, count: jax.Array, data: jax.Array

@@ -6,6 +6,9 @@ batch. On GPUs it has 12 layers, 2048 wide, and 4 sequences of 1024 tokens. The 
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -33,25 +36,37 @@ class Size(NamedTuple):
 SIZES = {"cpu": Size(2, 64, 8, 256, 2, 32), "gpu": Size(12, 2048, 16, 50304, 4, 1024)}
 
 
-def initial(rng: np.random.Generator, size: Size) -> Params:
-    """Float32 parameters on the host; those of the layers are stacked along axis 0."""
-    depth, width = size.layers, size.width
+def scattered(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """Numbers spread evenly in ±1/2, each made of its place alone by scrambling its bits: every device makes its own
+    part, and no setting of the compiler changes them."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(n) for axis, n in enumerate(strides)]
+    bits = sum(places, jnp.uint32(seed * 0x9E3779B9 % 2**32))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    return ((bits ^ (bits >> 16)) >> 8).astype(jnp.float32) * 2.0**-24 - 0.5
 
-    def normal(*shape: int, std: float = 0.02) -> np.ndarray:
-        return np.float32(std) * rng.standard_normal(shape, np.float32)
+
+def initial(size: Size) -> Params:
+    """Float32 parameters; those of the layers are stacked along axis 0."""
+    depth, width = size.layers, size.width
+    seeds = itertools.count(1)
+
+    def spread(*shape: int, std: float = 0.02) -> jax.Array:
+        return std * 12**0.5 * scattered(shape, next(seeds))
 
     residual = 0.02 / (2 * depth) ** 0.5  # keeps the residual stream's variance independent of depth
     return {
-        "tokens": normal(size.vocabulary, width),
-        "places": normal(size.length, width),
-        "norm": np.ones(width, np.float32),
+        "tokens": spread(size.vocabulary, width),
+        "places": spread(size.length, width),
+        "norm": jnp.ones(width),
         "layers": {
-            "norm_1": np.ones((depth, width), np.float32),
-            "qkv": normal(depth, width, 3, width),
-            "out": normal(depth, width, width, std=residual),
-            "norm_2": np.ones((depth, width), np.float32),
-            "up": normal(depth, width, 4 * width),
-            "down": normal(depth, 4 * width, width, std=residual),
+            "norm_1": jnp.ones((depth, width)),
+            "qkv": spread(depth, width, 3, width),
+            "out": spread(depth, width, width, std=residual),
+            "norm_2": jnp.ones((depth, width)),
+            "up": spread(depth, width, 4 * width),
+            "down": spread(depth, 4 * width, width, std=residual),
         },
     }
 
@@ -136,12 +151,13 @@ def build(*, layers: int | None = None, batch: int | None = None, length: int | 
     devices = jax.devices()
     mesh = Mesh(np.array(devices), ("model",))
     rng = np.random.default_rng(0)
-    host = initial(rng, size)
-    places = jax.tree.map_with_path(lambda path, p: NamedSharding(mesh, spec_of(jax.tree_util.keystr(path))), host)
+    shapes = jax.eval_shape(functools.partial(initial, size))
+    places = jax.tree.map_with_path(lambda path, p: NamedSharding(mesh, spec_of(jax.tree_util.keystr(path))), shapes)
     whole = NamedSharding(mesh, P())
     data_place = NamedSharding(mesh, P())
-    params = jax.tree.map(jax.device_put, host, places)
-    first, second = (jax.tree.map(lambda p, s: jax.device_put(np.zeros_like(p), s), host, places) for _ in range(2))
+    params = jax.jit(initial, static_argnums=0, out_shardings=places)(size)
+    zeros = jax.jit(lambda: jax.tree.map(jnp.zeros_like, shapes), out_shardings=places)
+    first, second = zeros(), zeros()
     data = jax.device_put(sequences(rng, size), data_place)
     held_out = jax.device_put(sequences(rng, size)[0], NamedSharding(mesh, P()))
 

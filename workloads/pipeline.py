@@ -9,6 +9,7 @@ next step's inputs.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -20,6 +21,17 @@ from jax.sharding import PartitionSpec as P
 
 # width, rows of a micro-batch, products a stage, rounds through the ring
 SIZES = {"cpu": (32, 16, 2, 2), "gpu": (4096, 4096, 4, 2)}
+
+
+def scattered(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """Numbers spread evenly in ±1/2, each made of its place alone by scrambling its bits: every device makes its own
+    part, and no setting of the compiler changes them."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(n) for axis, n in enumerate(strides)]
+    bits = sum(places, jnp.uint32(seed * 0x9E3779B9 % 2**32))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    return ((bits ^ (bits >> 16)) >> 8).astype(jnp.float32) * 2.0**-24 - 0.5
 
 
 def stage(weights: jax.Array, x: jax.Array) -> jax.Array:
@@ -66,11 +78,14 @@ def build(*, batches: int | None = None, rounds: int | None = None) -> dict[str,
         raise ValueError(f"{batches} micro-batches can't keep {len(devices)} stages busy")
     mesh = Mesh(np.array(devices), ("stage",))
     split, whole = NamedSharding(mesh, P("stage")), NamedSharding(mesh, P())
-    rng = np.random.default_rng(0)
-    scale = 1.5 * width**-0.5
-    shape = (len(devices), rounds, products, width, width)
-    weights = jax.device_put((scale * rng.standard_normal(shape, np.float32)).astype(jnp.bfloat16), split)
-    x = jax.device_put(rng.standard_normal((batches, rows, width), np.float32).astype(jnp.bfloat16), whole)
+
+    def initial() -> tuple[jax.Array, jax.Array]:
+        """The first batches and the weights: of unit size, and of such that a stage keeps that."""
+        x = 12**0.5 * scattered((batches, rows, width), 1)
+        weights = 1.5 * (12 / width) ** 0.5 * scattered((len(devices), rounds, products, width, width), 2)
+        return x.astype(jnp.bfloat16), weights.astype(jnp.bfloat16)
+
+    x, weights = jax.jit(initial, out_shardings=(whole, split))()
     run = jax.shard_map(
         lambda w, b: pipeline(w[0], b, devices=len(devices), rounds=rounds),
         mesh=mesh,

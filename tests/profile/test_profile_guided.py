@@ -7,6 +7,7 @@ import gzip
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -16,6 +17,11 @@ from tuner.protocol.wire import bytes_field, double_field
 
 # Traced and converted by jax 0.11.2 on an H100; the text without fusions' bodies and metadata.
 REAL = Path(__file__).parent / "assets" / "mlp-h100-jax0.11.2"
+
+# The same of a ring of two H200s. Its collectives have names that come from the program: one in a loop, which was made
+# asynchronous by wrapping it, and one by itself. The text shows the start alone, the trace names what that wraps.
+RING = Path(__file__).parent / "assets" / "pipeline-h200-jax0.11.2"
+RING_WRAPPED = {"collective-permute-start": "ppermute.3.1"}
 
 # An asynchronous pair, one that was wrapped by hand, a loop, and operations that cost nothing.
 HLO = """HloModule jit_step, is_scheduled=true, frontend_attributes={fingerprint_before_lhs="aa11"}
@@ -47,11 +53,12 @@ COSTS = {
     "all-gather-start.1": 10.0,
     "fusion.1": 5.0,
     "custom-call.1": 20.0,
-    "reduce-scatter.7": 8.0,  # under its inner name, as an operation that was wrapped keeps it
+    "reduce-scatter.7": 8.0,  # under the name of what the start wraps
     "copy.3": 1.0,
     "fusion.2": 4.0,
     "compare.1": 1.0,
 }
+WRAPPED = {"reduce-scatter-start.4": "reduce-scatter.7"}
 
 
 def written(costs: Mapping[str, float]) -> bytes:
@@ -64,12 +71,19 @@ def text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def reply(profile: bytes, *traces: bytes, hlo: str = HLO) -> PgleReply:
+def unpacked(path: Path, of: str) -> bytes:
+    return gzip.decompress(path.with_suffix(f"{path.suffix}.{of}.gz").read_bytes())
+
+
+def reply(
+    profile: bytes, *traces: bytes, hlo: str = HLO, wrapped: Mapping[str, str] = MappingProxyType(WRAPPED)
+) -> PgleReply:
     return PgleReply(
         profile=text(profile),
         instructions=len(costs_in(profile)),
         traces=tuple(text(trace) for trace in traces),
         hlo=text(zlib.compress(hlo.encode())),
+        wrapped=dict(wrapped),
     )
 
 
@@ -78,8 +92,7 @@ def of(costs: Mapping[str, float], *traces: Mapping[str, float]) -> PgleReply:
 
 
 def test_a_real_profile_covers_all_that_takes_time() -> None:
-    profile = gzip.decompress(REAL.with_suffix(".2.fdo.gz").read_bytes())
-    hlo = gzip.decompress(REAL.with_suffix(".2.hlo.gz").read_bytes()).decode()
+    profile, hlo = unpacked(REAL, "fdo"), unpacked(REAL, "hlo").decode()
     facts = facts_of(reply(profile, profile, profile, hlo=hlo))
     assert (facts.entries, facts.foreign, facts.operations, facts.covered) == (450, 0, 450, 450)
     assert (facts.collectives, facts.traces, facts.spread) == (0, 2, 0.0)
@@ -87,6 +100,30 @@ def test_a_real_profile_covers_all_that_takes_time() -> None:
     assert unusable(facts) == ""
     assert profile_of(reply(profile, hlo=hlo), facts) == profile
     assert sum(costs_in(profile).values()) == pytest.approx(1090.7, abs=0.1)  # microseconds of a step
+
+
+def test_collectives_are_timed_under_the_names_that_the_program_gave_them() -> None:
+    profile, hlo = unpacked(RING, "fdo"), unpacked(RING, "hlo").decode()
+    facts = facts_of(reply(profile, hlo=hlo, wrapped=RING_WRAPPED))
+    assert (facts.entries, facts.foreign, facts.operations, facts.covered) == (
+        20,
+        0,
+        20,
+        19,
+    )  # not the loop's condition
+    assert (facts.collectives, facts.collectives_covered, facts.untimed) == (2, 2, ())
+    assert unusable(facts) == ""
+    assert costs_in(profile)["ppermute.3.1"] == pytest.approx(142.7, abs=0.1)  # microseconds
+    assert costs_in(profile)["psum_invariant.7.2"] == pytest.approx(352.1, abs=0.1)
+    without = {
+        name: cost for name, cost in costs_in(profile).items() if name not in ("ppermute.3.1", "psum_invariant.7.2")
+    }
+    missing = facts_of(reply(written(without), hlo=hlo, wrapped=RING_WRAPPED))
+    assert missing.untimed == ("collective-permute-start (ppermute.3.1)", "psum_invariant.7.2")
+    assert "times of 0 of 2 collectives only" in unusable(missing)
+    assert "no kernel under the name of collective-permute-start (ppermute.3.1), psum_invariant.7.2, so" in unusable(
+        missing
+    )
 
 
 def test_operations_and_collectives_are_counted_as_they_run() -> None:

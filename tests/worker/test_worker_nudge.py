@@ -44,6 +44,17 @@ def test_zero_nan_and_the_largest_value_stay_in_place_or_finite(dtype: type) -> 
         assert moved[5] > float(smallest)
 
 
+@pytest.mark.parametrize("grain", [0.0, 2.0**-7])
+def test_a_whole_part_of_zeros_stays(grain: float) -> None:
+    """As an optimiser's state is at first; signs of zeros too."""
+    values = np.zeros((2, 1 << 17), np.float32)
+    values[1] = -0.0
+    values[1, 5] = 1.0
+    moved = nudged(values, 0, grain=grain)
+    assert np.flatnonzero(moved).tolist() == [(1 << 17) + 5]
+    assert (np.signbit(moved) == np.signbit(values)).all()
+
+
 def test_infinities_stay() -> None:
     assert nudged(np.array([np.inf, -np.inf], np.float32), 0).tolist() == [np.inf, -np.inf]
 

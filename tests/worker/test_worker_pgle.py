@@ -87,3 +87,34 @@ def test_auto_pgle_in_the_environment_stays_on(start_worker: StartWorker) -> Non
     reply = worker.round("control", steps=4)
     assert not any(isinstance(block, Failure) for block in reply.blocks)
     assert "PGLE collected an empty trace" in worker.text()  # it was at work, and a CPU gives it nothing
+
+
+# The sugar of the text hides what an asynchronous start was made of; `copy-start` is no such start.
+ASYNCHRONOUS = """HloModule m
+
+%inner (p: bf16[8]) -> bf16[8] {
+  %p = bf16[8]{0} parameter(0)
+  ROOT %ppermute.3.1 = bf16[8]{0} collective-permute(%p), channel_id=1, source_target_pairs={{0,1},{1,0}}
+}
+
+ENTRY %main (x: bf16[8]) -> bf16[8] {
+  %x = bf16[8]{0} parameter(0)
+  %copy-start = (bf16[8]{0}, bf16[8]{0}, u32[]) copy-start(%x)
+  %copy-done = bf16[8]{0} copy-done(%copy-start)
+  %collective-permute-start.2 = ((bf16[8]{0}), bf16[8]{0}) async-start(%copy-done), calls=%inner
+  ROOT %collective-permute-done.2 = bf16[8]{0} async-done(%collective-permute-start.2)
+}
+"""
+
+
+def test_what_an_asynchronous_start_wraps_is_read_from_the_compilers_own_module() -> None:
+    import jaxlib._hlo  # type: ignore[import-not-found]
+
+    from tuner.worker.internals import wrapped
+
+    class Executable:
+        def hlo_modules(self) -> list[object]:
+            return [jaxlib._hlo.hlo_module_from_text(ASYNCHRONOUS)]
+
+    assert "ppermute" not in jaxlib._hlo.hlo_module_from_text(ASYNCHRONOUS).to_string()
+    assert wrapped(Executable()) == {"collective-permute-start.2": "ppermute.3.1"}

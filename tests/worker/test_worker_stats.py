@@ -133,11 +133,12 @@ def test_a_leaf_that_is_what_it_was_is_still_unless_the_reference_is_too() -> No
     assert not compared(count + 1, count + 1, Start(count, count)).still
 
 
-def test_cutting_into_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chunk", [3, 8, 40])  # less than a row along the last axis, than a slice of the first, several
+def test_cutting_into_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     reference = RNG.normal(size=(9, 5, 4))
     candidate = reference * (1 + 1e-3 * RNG.normal(size=reference.shape))
     whole = compared(reference, candidate)
-    monkeypatch.setattr(stats, "_CHUNK", 40)
+    monkeypatch.setattr(stats, "_CHUNK", chunk)
     cut = compared(reference, candidate)
     start = 0.9 * reference
     moved = compared(reference, candidate, Start(start, start))

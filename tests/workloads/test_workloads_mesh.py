@@ -39,6 +39,13 @@ def kinds(made):
     pattern = r"\\s(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\\("
     return set(re.findall(pattern, text))
 
+def same(one, other):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert np.array_equal(np.asarray(a), np.asarray(b))
+    spread = np.asarray(one["layers"]["down"], np.float64)
+    assert abs(spread.mean()) < 4 * spread.std() / spread.size**0.5
+    assert abs(spread.std() / 0.02 * (2 * len(spread)) ** 0.5 - 1) < 0.02
+
 def near(one, other, tolerance):
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
@@ -54,7 +61,9 @@ assert kinds(made) & {"reduce-scatter", "all-reduce"}
 largest = max(jax.tree.leaves(made["args"][0]), key=lambda a: a.size)
 assert largest.addressable_shards[0].data.size == largest.size // 4
 out = run(made)
-alone = run(build("gpt_fsdp", there[:1], batch=4))
+one = build("gpt_fsdp", there[:1], batch=4)
+same(build("gpt_fsdp", there)["args"][0], one["args"][0])
+alone = run(one)
 near(out[4], alone[4], 1e-3)
 near(out[0], alone[0], 2e-2)
 """,
@@ -62,7 +71,9 @@ near(out[0], alone[0], 2e-2)
 made = build("gpt_dp", there)
 assert kinds(made) == {"all-reduce"}
 out = run(made)
-alone = run(build("gpt_dp", there[:1], batch=4))
+one = build("gpt_dp", there[:1], batch=4)
+same(build("gpt_dp", there)["args"][0], one["args"][0])
+alone = run(one)
 near(out[4], alone[4], 1e-3)
 near(out[0], alone[0], 2e-2)
 """,
@@ -72,7 +83,9 @@ assert "all-reduce" in kinds(made)
 up = made["args"][0]["layers"]["up"]
 assert up.addressable_shards[0].data.shape[-1] == up.shape[-1] // 4
 out = run(made)
-alone = run(build("gpt_tp", there[:1]))
+one = build("gpt_tp", there[:1])
+same(build("gpt_tp", there)["args"][0], one["args"][0])
+alone = run(one)
 near(out[4], alone[4], 1e-3)
 near(out[0], alone[0], 2e-2)
 """,

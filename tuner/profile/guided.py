@@ -1,7 +1,9 @@
 """A PGLE profile judged before it is used: empty, of another module, covering too little, or differing from run to run.
 
 The compiler takes any profile and says that it uses it: costs of names that its module doesn't have are passed over
-without a word, and what has no cost is estimated as it is without a profile.
+without a word, and what has no cost is estimated as it is without a profile. It looks an instruction up by its own
+name, and an asynchronous start by that of what it wraps too: names that come from the program (`ppermute.3.1` in
+`collective-permute-start`), from which no kind can be told.
 """
 
 from __future__ import annotations
@@ -9,8 +11,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import msgspec
@@ -31,7 +32,7 @@ _FINGERPRINT = re.compile(r'fingerprint_before_lhs="([^"]*)"')
 _USED = "Using PGLE profile"
 
 _COLLECTIVE = re.compile(
-    r"(all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter)"
+    r"(?:all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|ragged-all-to-all|reduce-scatter)"
     r"(?:-start)?"
 )
 # Take no time of their own on the device, or stand for others that do.
@@ -57,15 +58,18 @@ _FREE = frozenset(
 # Below this share of operations, or of collectives, most of a schedule is estimated as it is without a profile. A rare
 # branch, or what another version of the compiler makes no kernel of, has no cost either.
 _LEAST_COVERED, _LEAST_COLLECTIVES = 0.25, 0.5
+# So many names of collectives without a time are told.
+_SHOWN = 3
 # By so much of their sum the times may differ from run to run.
 _MOST_SPREAD = 1.0
 
 
 class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """`entries`: costs in the profile, of which `foreign` name nothing in the module it was taken of. `operations`:
-    what takes time on the device there, of which `covered` have a cost; `collectives` likewise. `traces`: runs that
-    gave costs. `spread`: how far these lie apart, summed over instructions, as a share of their sum; None of one run.
-    `module`: the compiler's fingerprint of the module before it is scheduled, "" where it tells none."""
+    what takes time on the device there, of which `covered` have a cost; `collectives` likewise, of which those without
+    a cost are `untimed`, each as its name and, where it differs, that of what it wraps. `traces`: runs that gave costs.
+    `spread`: how far these lie apart, summed over instructions, as a share of their sum; None of one run. `module`: the
+    compiler's fingerprint of the module before it is scheduled, "" where it tells none."""
 
     entries: int
     foreign: int
@@ -76,6 +80,7 @@ class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     traces: int
     spread: float | None
     module: str = ""
+    untimed: tuple[str, ...] = ()
 
 
 def costs_in(profile: bytes) -> dict[str, float]:
@@ -96,21 +101,21 @@ def facts_of(reply: PgleReply) -> ProfileFacts:
     raw = costs_in(base64.b64decode(reply.profile))
     costs = _own(raw, fingerprint)
     timed = _timed(module)
-    collectives = {name: kind for name, opcode in timed.items() if (kind := _kind(opcode))}
-    covered = _covered(collectives, costs)
-    others = [name for name in timed if name not in collectives]
-    named = {*timed, *(name for name in costs if _kind_of_name(name) in collectives.values())}
+    untimed = {name for name in timed if name not in costs and reply.wrapped.get(name) not in costs}
+    collectives = {name for name, opcode in timed.items() if _COLLECTIVE.fullmatch(opcode)}
+    named = {*module.owners, *reply.wrapped.values()}
     traces = [_own(costs_in(base64.b64decode(trace)), fingerprint) for trace in reply.traces if trace]
     return ProfileFacts(
         entries=len(raw),
         foreign=len(raw) - sum(name in named for name in costs),
         operations=len(timed),
-        covered=sum(name in costs for name in others) + covered,
+        covered=len(timed) - len(untimed),
         collectives=len(collectives),
-        collectives_covered=covered,
+        collectives_covered=len(collectives - untimed),
         traces=len([trace for trace in traces if trace]),
         spread=_spread([trace for trace in traces if trace]),
         module=fingerprint,
+        untimed=tuple(_both(name, reply.wrapped) for name in sorted(collectives & untimed)),
     )
 
 
@@ -124,7 +129,13 @@ def unusable(facts: ProfileFacts) -> str:
     if facts.foreign == facts.entries:
         return f"the profile is of another module: none of its {facts.entries} entries names an instruction of this one"
     if facts.collectives_covered < _LEAST_COLLECTIVES * facts.collectives:
-        return f"the profile has times of {facts.collectives_covered} of {facts.collectives} collectives only"
+        shown = ", ".join(facts.untimed[:_SHOWN]) + (", …" if len(facts.untimed) > _SHOWN else "")
+        return (
+            f"the profile has times of {facts.collectives_covered} of {facts.collectives} collectives only. The trace "
+            f"has no kernel under the name of {shown}, so that the compiler would place them by estimates as it does "
+            "without a profile: they ran inside a captured graph or as copies that the tracer gives no name, or not at "
+            "all in the steps that were traced"
+        )
     if facts.covered < _LEAST_COVERED * facts.operations:
         return f"the profile has times of {facts.covered} of {facts.operations} operations only"
     if facts.spread is not None and facts.spread > _MOST_SPREAD:
@@ -177,21 +188,10 @@ def _timed(module: Module) -> dict[str, str]:
     return found
 
 
-def _kind(opcode: str) -> str:
-    match = _COLLECTIVE.fullmatch(opcode)
-    return match[1] if match else ""
-
-
-def _kind_of_name(name: str) -> str:
-    match = _COLLECTIVE.match(name)
-    return match[1] if match else ""
-
-
-def _covered(collectives: dict[str, str], costs: dict[str, float]) -> int:
-    """How many collectives have a cost. One that was made asynchronous by wrapping it keeps its cost under its inner
-    name, which the text doesn't show: of each kind as many count as there are costs for."""
-    have = Counter(_kind_of_name(name) for name in costs)
-    return sum(min(number, have[kind]) for kind, number in Counter(collectives.values()).items())
+def _both(name: str, wrapped: Mapping[str, str]) -> str:
+    """An operation's own name, with that of what it wraps."""
+    inner = wrapped.get(name, name)
+    return name if inner == name else f"{name} ({inner})"
 
 
 def _spread(traces: Sequence[dict[str, float]]) -> float | None:

@@ -450,12 +450,14 @@ class Pgle:
 class PgleReply:
     """`profile`: base64, empty if the trace held nothing to aggregate; `instructions`: entries in it. `traces`: what
     each run alone gave, base64, "" where it gave nothing. `hlo`: base64 of the profiled module's optimised text, packed
-    by zlib: the instructions that the entries are of."""
+    by zlib: the instructions that the entries are of. `wrapped`: what the text doesn't show of it, the name of the
+    instruction that an asynchronous start was made of, by the start's name: entries are under that one."""
 
     profile: str
     instructions: int
     traces: tuple[str, ...] = ()
     hlo: str = ""
+    wrapped: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

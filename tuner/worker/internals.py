@@ -44,6 +44,7 @@ __all__ = [
     "unjitted",
     "watch_backend_start",
     "watch_cache_keys",
+    "wrapped",
 ]
 
 
@@ -207,6 +208,21 @@ def canonical_hlo(executable: Any) -> tuple[str, ...]:
     options.print_large_constants = True
     options.print_backend_config = True
     return tuple(module.to_string(options) for module in executable.hlo_modules())
+
+
+def wrapped(executable: Any) -> dict[str, str]:
+    """The instruction that each asynchronous start was made of, by the start's name. The text shows the start alone;
+    traces and profiles name what it wraps. Kinds of starts that wrap nothing (`copy-start`) aren't here."""
+    found = {}
+    for module in executable.hlo_modules():
+        for computation in module.computations():
+            for instruction in computation.instructions():
+                if instruction.opcode != jaxlib._hlo.HloOpcode.kAsyncStart:
+                    continue
+                inner = instruction.async_wrapped_root()
+                if inner is not None:
+                    found[instruction.name] = inner.name
+    return found
 
 
 # --- profile-guided latency estimates -------------------------------------------------------------------------------

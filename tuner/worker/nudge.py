@@ -13,7 +13,9 @@ import numpy as np
 __all__ = ["nudged"]
 
 _UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-_PART = 1 << 18  # elements moved at a time: they stay in a core's cache, and all cores are at work on a large array
+# The bits of a value's exponent, by themselves the largest power of two in it: 0 in zeros and subnormals.
+_EXPONENT = {4: np.uint32(0x7F800000), 8: np.uint64(0x7FF0000000000000)}
+_PART = 1 << 16  # elements moved at a time: they stay in a core's cache, and all cores are at work on a large array
 
 
 def nudged(
@@ -43,11 +45,13 @@ def nudged(
 
     def move(index: int) -> None:
         here = slice(index * _PART, (index + 1) * _PART)
-        rng = np.random.default_rng((*seeds, index))
-        if grain > own or size != 1:
-            result[here] = _rounded_once_more(flat[here], rng, size * max(grain, own))
+        part, rng = flat[here], np.random.default_rng((*seeds, index))
+        if not part.view(_UNSIGNED[part.itemsize]).any():
+            result[here] = part  # an optimiser's state is often zeros at first
+        elif grain > own or size != 1:
+            result[here] = _rounded_once_more(part, rng, size * max(grain, own))
         else:
-            result[here] = _one_ulp(flat[here], rng, bits)
+            result[here] = _one_ulp(part, rng, bits)
 
     indices = range(-(-flat.size // _PART))
     # NumPy lets go of the interpreter's lock in its loops and its generators.
@@ -58,29 +62,33 @@ def nudged(
 
 def _one_ulp(values: np.ndarray[Any, Any], rng: np.random.Generator, bits: int) -> np.ndarray[Any, Any]:
     """Each value's neighbour above or below, by chance; below where there is none above, and above the smallest."""
-    unsigned = _UNSIGNED[values.dtype.itemsize]
-    raw = values.view(unsigned)
-    sign = unsigned(1 << (bits - 1))
+    unsigned = _UNSIGNED[values.itemsize]
+    raw, sign = values.view(unsigned), unsigned(1 << (bits - 1))
     magnitude = raw & ~sign
-    up = rng.integers(0, 2, size=values.shape, dtype=np.uint8).astype(bool)
-    larger, smaller = magnitude + unsigned(1), magnitude - unsigned(1)
-    larger_fits = np.isfinite(larger.view(values.dtype))
-    steps = np.where(larger_fits & (up | (smaller == 0)), larger, smaller)
-    stays = (magnitude == 0) | ~np.isfinite(values)
-    result: np.ndarray[Any, Any] = np.where(stays, raw, steps | (raw & sign)).view(values.dtype)
-    return result
+    up = np.unpackbits(np.frombuffer(rng.bytes(-(-values.size // 8)), np.uint8), count=values.size).astype(unsigned)
+    moved: np.ndarray[Any, Any] = magnitude - unsigned(1) + up + up
+    with np.errstate(all="ignore"):  # narrow floats warn of NaN
+        np.copyto(moved, magnitude - unsigned(1), where=~np.isfinite(moved.view(values.dtype)))
+        np.copyto(moved, unsigned(2), where=moved == 0)
+        moved |= raw & sign
+        np.copyto(moved, raw, where=(magnitude == 0) | ~np.isfinite(values))
+    return moved.view(values.dtype)
 
 
 def _rounded_once_more(values: np.ndarray[Any, Any], rng: np.random.Generator, grain: float) -> np.ndarray[Any, Any]:
-    """Each value with the error of rounding it to a mantissa of this `grain`, evenly spread."""
-    wide = values.astype(np.float32) if values.dtype.itemsize < 4 else values
+    """Each value with the error of rounding it to a mantissa of this `grain`, evenly spread. Subnormals stay."""
+    wide = values.astype(np.float32) if values.itemsize < 4 else values
+    unsigned = _UNSIGNED[wide.itemsize]
     with np.errstate(all="ignore"):  # infinities, NaN and values at the end of the range stay what they are
-        _, exponents = np.frexp(wide)
-        ulp = np.ldexp(np.asarray(grain, wide.dtype), exponents - 1)
-        shift = (rng.random(wide.shape, np.float32) - np.float32(0.5)) * ulp
-        moved = (wide + shift).astype(values.dtype)
-        fits = np.isfinite(moved) & (moved != 0) & (values != 0) & (np.signbit(moved) == np.signbit(values))
-    result: np.ndarray[Any, Any] = np.where(fits, moved, values)
+        power = (wide.view(unsigned) & _EXPONENT[wide.itemsize]).view(wide.dtype)
+        moved = rng.random(wide.shape, np.float32).astype(wide.dtype, copy=False)
+        moved -= wide.dtype.type(0.5)
+        moved *= wide.dtype.type(grain)
+        moved *= power
+        moved += wide
+        result: np.ndarray[Any, Any] = moved.astype(values.dtype, copy=False)
+        crossed = np.signbit(moved) != np.signbit(wide)
+        np.copyto(result, values, where=crossed | (result == 0) | (wide == 0) | ~np.isfinite(result))
     return result
 
 

@@ -17,7 +17,7 @@ from tuner.worker import shards
 from tuner.worker.failures import Refused, first_line
 from tuner.worker.precise import precise_reference
 from tuner.worker.reference import Leaf, Reference, Writing, collected, file_of, read, stamp_of
-from tuner.worker.saved import Saved, is_key, restored, to_host, words_of
+from tuner.worker.saved import Saved, is_key, restored, seen, words_of
 from tuner.worker.session import WorkerSession
 from tuner.worker.stats import Difference, Start, compared, compared_on_device
 from tuner.worker.wait import wait
@@ -166,7 +166,7 @@ def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array, start: Sta
     if session.platform != "cpu" and array.size >= _ON_DEVICE and local is not None and not is_key(array):
         _same_shape(leaf, reference, local, array)
         return compared_on_device(jax.device_put(reference, local.sharding), local, start)
-    values = to_host(array)
+    values = seen(array)
     _same_shape(leaf, reference, values, array)
     return compared(reference, values, start)
 

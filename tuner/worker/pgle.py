@@ -31,7 +31,9 @@ def take_profile(session: WorkerSession, request: Pgle) -> PgleReply:
     candidate = build_candidate(session, _traceable(request.variant, session.platform))
     try:
         with candidate.configured():
-            hlo = "\n".join(one.as_text() or "" for one in candidate.compiled.values())
+            made = list(candidate.compiled.values())
+            hlo = "\n".join(one.as_text() or "" for one in made)
+            inner = {start: name for one in made for start, name in internals.wrapped(one.runtime_executable()).items()}
             wait(session.state.first(candidate.call))
             traces = [_trace(session, candidate) for _ in range(request.runs)]
     except BaseException:
@@ -47,6 +49,7 @@ def take_profile(session: WorkerSession, request: Pgle) -> PgleReply:
         instructions=instructions_in(profile),
         traces=tuple(_text(trace) for trace in traces),
         hlo=_text(zlib.compress(hlo.encode())),
+        wrapped=inner,
     )
 
 

@@ -65,10 +65,10 @@ def collected(outputs: Any) -> tuple[Leaf, ...]:
         Leaf(
             "out" + jax.tree_util.keystr(path),
             str(leaf.dtype),
-            to_host(leaf),
+            values,
             str(jax.random.key_impl(leaf)) if is_key(leaf) else None,
         )
-        for path, leaf in flat
+        for (path, leaf), values in zip(flat, to_host([leaf for _, leaf in flat]), strict=True)
     )
 
 

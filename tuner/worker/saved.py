@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +15,7 @@ import numpy as np
 
 from tuner.worker import internals, shards
 
-__all__ = ["Saved", "as_array", "is_key", "restored", "saved", "to_host", "words_of"]
+__all__ = ["Saved", "as_array", "is_key", "restored", "saved", "seen", "to_host", "words_of"]
 
 
 @dataclass(frozen=True)
@@ -43,20 +47,68 @@ def is_key(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def to_host(leaf: Any) -> np.ndarray[Any, Any]:
-    """The values of `leaf`, or this process's part of it, in memory of their own. On the CPU `np.asarray` shows the
-    device's buffer, which donation then writes over."""
+def to_host(leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    """The values of each leaf, or this process's part of it, in memory of their own.
+
+    Leaves and shards are read side by side: fresh memory takes one core longer to fill than a device to send."""
+    words = [words_of(leaf) for leaf in leaves]  # of keys a computation, which a gang's ranks start in one order
+    values: list[Any] = [None] * len(words)
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="tuner-read") as pool:
+        done = [pool.submit(piece) for i, array in enumerate(words) for piece in _pieces(array, values, i)]
+        for one in done:
+            one.result()
+    return values
+
+
+def _pieces(words: Any, values: list[Any], i: int) -> list[Callable[[], None]]:
+    """What has to be done, in any order, for `values[i]` to be those of `words`."""
+
+    def whole() -> None:
+        values[i] = shards.part(words) if shards.is_spread(words) else _own(words)
+
+    parts = [] if shards.is_spread(words) or not isinstance(words, jax.Array) else shards.distinct(words)
+    if len(parts) < 2:
+        return [whole]
+    values[i] = together = np.empty(words.shape, words.dtype)
+
+    def part(shard: Any) -> None:
+        together[shard.index] = np.asarray(shard.data)
+
+    return [functools.partial(part, shard) for shard in parts]
+
+
+def _own(words: Any) -> np.ndarray[Any, Any]:
+    """On the CPU, and of arrays in the host's memory, `np.asarray` shows the device's buffer, which donation then
+    writes over. What comes from an accelerator's memory is a copy already."""
+    return np.asarray(words) if _far(words) else np.array(words, copy=True)
+
+
+def _far(words: Any) -> bool:
+    """Whether `words` lie in the memory of an accelerator."""
+    if not isinstance(words, jax.Array):
+        return False
+    platforms = {device.platform for device in words.devices()}
+    return "cpu" not in platforms and words.sharding.memory_kind == "device"
+
+
+def seen(leaf: Any) -> np.ndarray[Any, Any]:
+    """The values of `leaf`, or this process's part of it, to be looked at before anything else runs: perhaps the
+    device's own buffer."""
     words = words_of(leaf)
-    return shards.part(words) if shards.is_spread(words) else np.array(words, copy=True)
+    return shards.part(words) if shards.is_spread(words) else np.asarray(words)
 
 
-def saved(array: jax.Array) -> Saved:
-    """`array`, copied to the host."""
+def saved(arrays: Sequence[jax.Array]) -> list[Saved]:
+    """Each of `arrays`, copied to the host."""
+    return [_saved(array, values) for array, values in zip(arrays, to_host(arrays), strict=True)]
+
+
+def _saved(array: jax.Array, values: np.ndarray[Any, Any]) -> Saved:
     impl = str(jax.random.key_impl(array)) if is_key(array) else None
     if shards.is_spread(array):
         words = words_of(array)
-        return Saved(shards.part(words), words.sharding, _weak(array), impl, words.shape)
-    return Saved(to_host(array), _sharding(array), _weak(array), impl)
+        return Saved(values, words.sharding, _weak(array), impl, words.shape)
+    return Saved(values, _sharding(array), _weak(array), impl)
 
 
 def restored(copy: Saved) -> jax.Array:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["assembled", "cut", "is_spread", "moved", "only_shard", "part"]
+__all__ = ["assembled", "cut", "distinct", "is_spread", "moved", "only_shard", "part"]
 
 _Place = tuple[tuple[int, int], ...]
 _Array = np.ndarray[Any, Any]
@@ -18,10 +18,15 @@ def is_spread(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
 
 
+def distinct(array: jax.Array) -> list[Any]:
+    """This process's shards in the order of their places, one of each place."""
+    shards = {_place(shard.index, array.shape): shard for shard in array.addressable_shards}
+    return [shards[place] for place in sorted(shards)]
+
+
 def part(array: jax.Array) -> _Array:
     """This process's part: its distinct shards in the order of their places, joined along axis 0. A copy."""
-    shards = {_place(shard.index, array.shape): shard.data for shard in array.addressable_shards}
-    return _joined([np.asarray(shards[place]) for place in sorted(shards)])
+    return _joined([np.asarray(shard.data) for shard in distinct(array)])
 
 
 def cut(whole: _Array, sharding: Any) -> _Array:
@@ -48,8 +53,8 @@ def moved(array: jax.Array, sharding: Any) -> jax.Array:
 
 def only_shard(array: jax.Array) -> jax.Array | None:
     """This process's part as it lies on a device; None if it lies on several."""
-    shards = {_place(shard.index, array.shape): shard.data for shard in array.addressable_shards}
-    return next(iter(shards.values())) if len(shards) == 1 else None
+    shards = distinct(array)
+    return shards[0].data if len(shards) == 1 else None
 
 
 def _indices(sharding: Any, shape: tuple[int, ...]) -> dict[Any, tuple[slice, ...]]:

@@ -39,10 +39,12 @@ class State:
         self._carried = frozenset(source for source, _ in threading.pairs)
         leaves = [as_array(leaf) if i in self._carried else leaf for i, leaf in enumerate(leaves)]
         # Leaves that are no jax arrays stay what they are: the workload hands them over anew at every step.
-        self._copies: dict[int, Saved] = {i: saved(x) for i, x in enumerate(leaves) if isinstance(x, jax.Array)}
+        arrays = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)}
+        self._copies: dict[int, Saved] = dict(zip(arrays, saved(list(arrays.values())), strict=True))
         self._originals = [None if i in self._copies else leaf for i, leaf in enumerate(leaves)]
         self._call: _Call | None = inputs.call(leaves)
         self._nudged = (0, 1.0)
+        self._displaced: dict[int, Saved] = {}  # the copies as the present nudge moved them
         self._grain = grain
         self._spent: dict[int, jax.Array] = {}
         self._stepped = False
@@ -60,13 +62,15 @@ class State:
         else:
             again = range(len(leaves))
         self._call = None
+        if moved != self._nudged:
+            self._displaced = {}
+        self._nudged = moved
         for i in again:
             leaves[i] = self._initial(i, moved)
         for i in self._spent:
             self._spent[i] = leaves[i]
         wait([leaf for leaf in leaves if isinstance(leaf, jax.Array)])
         self._call = self._inputs.call(leaves)
-        self._nudged = moved
 
     def copy_of(self, i: int) -> Saved | None:
         """The host copy of input leaf `i`; None if that is no jax array."""
@@ -131,6 +135,7 @@ class State:
     def lose(self) -> None:
         """Forget the live state, e.g. because an asynchronous step failed; it will be restored at the next use."""
         self._call = None
+        self._displaced = {}
 
     def settle(self, out: Any) -> bool:
         """Place the initial state as the outputs `out` of a first step are placed, and say whether that changed
@@ -185,11 +190,18 @@ class State:
         )
 
     def _host(self, i: int, moved: tuple[int, float]) -> Saved:
+        """The host copy of input leaf `i`, moved by that nudge. What is moved by the present one is kept until that
+        is over: a comparison needs it again to take the nudge off."""
         copy, (nudge, size) = self._copies[i], moved
         if not nudge or copy.key_impl is not None:
             return copy
+        if moved == self._nudged and i in self._displaced:
+            return self._displaced[i]
         values = nudged(copy.data, (nudge, i), grain=self._grain, size=size)
-        return replace(copy, data=values)
+        displaced = replace(copy, data=values)
+        if moved == self._nudged:
+            self._displaced[i] = displaced
+        return displaced
 
 
 def _nudged_host(leaf: Any, seed: Sequence[int], grain: float, size: float) -> Any:

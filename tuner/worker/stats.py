@@ -20,7 +20,7 @@ __all__ = ["MAX_RATIO", "Difference", "Start", "compared", "compared_on_device"]
 MAX_RATIO = 1e300
 """Stands for "any difference from a reference that is zero": JSON has no infinity."""
 
-_CHUNK = 1 << 22  # elements that are widened to 64 bits at once on the host
+_CHUNK = 1 << 15  # elements that are widened to 64 bits at once on the host: what is made of them stays in its caches
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,13 @@ def compared(
     given = (reference, candidate) if start is None else (reference, candidate, start.reference, start.candidate)
     arrays = [_real(np, array) for array in given]
     with np.errstate(all="ignore"):  # infinities and NaN are data here
-        scale = _scale(max(float(_largest(np, r, c)) for r, c, *_ in _chunks(*arrays)))
-        sums = _Sums.empty(arrays[0].shape, moved=start is not None)
-        row = 0
-        for chunk in _chunks(*arrays):
-            sums.add(_sums(np, scale, *chunk), row, len(chunk[0]))
-            row += len(chunk[0])
+        shape = arrays[0].shape
+        scale = None
+        if _needs_scale(*arrays[:2]):
+            scale = _scale(max(_largest(array[place]) for place in _blocks(shape) for array in arrays[:2]))
+        sums = _Sums.empty(shape, moved=start is not None)
+        for place in _blocks(shape):
+            sums.add(_sums(np, scale, *(array[place] for array in arrays)), place)
     return _finished(sums)
 
 
@@ -79,7 +80,9 @@ def compared_on_device(reference: Any, candidate: jax.Array, start: Start | None
         still = bool(starts) and bool(_still(jnp, reference, candidate, *starts))
         return Difference(float(jnp.mean(reference != candidate)), 0.0, True, still=still)
     with jax.enable_x64(True):
-        scale = _scale(float(_largest_on_device(reference, candidate)))
+        scale = None
+        if _needs_scale(reference, candidate):
+            scale = _scale(float(_largest_on_device(reference, candidate)))
         return _finished(_Sums(*jax.device_get(_sums_on_device(scale, reference, candidate, *starts))))
 
 
@@ -105,8 +108,8 @@ class _Sums:
 
         return cls(0.0, True, zeros(), zeros(), zeros(wanted=moved), zeros(wanted=moved), moved, moved)
 
-    def add(self, sums: tuple[Any, ...], row: int, rows: int) -> None:
-        """Add those of the `rows` slices along axis 0 that begin at `row`."""
+    def add(self, sums: tuple[Any, ...], place: tuple[slice, ...]) -> None:
+        """Add those of the block at `place`, a slice of each axis."""
         part = _Sums(*sums)
         self.total += float(part.total)
         self.masks = self.masks and bool(part.masks)
@@ -118,18 +121,20 @@ class _Sums:
             (self.moved_dots, part.moved_dots),
             (self.moved_norms, part.moved_norms),
         ):
-            for axis, (into, values) in enumerate(zip(mine, other, strict=True)):
-                into[slice(row, row + rows) if axis == 0 else slice(None)] += values
+            for into, values, here in zip(mine, other, place, strict=False):
+                into[here] += values
 
 
-def _sums(xp: Any, scale: float, reference: Any, candidate: Any, *starts: Any) -> tuple[Any, ...]:
-    """The fields of `_Sums`. Everything is divided by `scale` before it is squared. With `starts` (the reference's, the
-    candidate's) the difference is that of the two movements."""
+def _sums(xp: Any, scale: float | None, reference: Any, candidate: Any, *starts: Any) -> tuple[Any, ...]:
+    """The fields of `_Sums`. Everything is divided by `scale`, if any, before it is squared. With `starts` (the
+    reference's, the candidate's) the difference is that of the two movements."""
     r, c = reference.astype(xp.float64), candidate.astype(xp.float64)
-    masks = xp.all(
-        (xp.isnan(r) == xp.isnan(c)) & (xp.isposinf(r) == xp.isposinf(c)) & (xp.isneginf(r) == xp.isneginf(c))
-    )
     finite = xp.isfinite(r) & xp.isfinite(c)
+    masks = xp.all(finite | (r == c) | (xp.isnan(r) & xp.isnan(c)))
+
+    def scaled(values: Any) -> Any:
+        return values if scale is None else values / scale
+
     moved: Any = None
     still = rested = False
     if starts:
@@ -137,26 +142,41 @@ def _sums(xp: Any, scale: float, reference: Any, candidate: Any, *starts: Any) -
         still, rested = xp.all(c == t), xp.all(r == s)
         # What began as NaN or infinity has not moved by a number: its whole value counts.
         begun = xp.isfinite(s) & xp.isfinite(t)
-        s, t = xp.where(begun, s, 0.0), xp.where(begun, t, 0.0)
-        moved = xp.where(finite, r / scale - s / scale, 0.0)
-        d = xp.where(finite, (c / scale - t / scale) - moved, 0.0)
+        s, t = _only(xp, begun, s), _only(xp, begun, t)
+        moved = _only(xp, finite, scaled(r) - scaled(s))
+        d = _only(xp, finite, (scaled(c) - scaled(t)) - moved)
     else:
-        d = xp.where(finite, c / scale - r / scale, 0.0)
-    r = xp.where(finite, r / scale, 0.0)
+        d = _only(xp, finite, scaled(c) - scaled(r))
+    r = _only(xp, finite, scaled(r))
     axes = [tuple(a for a in range(r.ndim) if a != axis) for axis in range(r.ndim)]
-    by_slice = [[xp.sum(x * y, axis=a) for a in axes] for x, y in ((d, r), (r, r))]
-    by_move = [[xp.sum(x * moved, axis=a) for a in axes] for x in (d, moved)] if starts else [[], []]
+    by_slice = [[xp.sum(product, axis=a) for a in axes] for product in (d * r, r * r)]
+    by_move = (
+        [[xp.sum(product, axis=a) for a in axes] for product in (d * moved, moved * moved)] if starts else [[], []]
+    )
     return (xp.sum(d * d), masks, *by_slice, *by_move, still, rested)
+
+
+def _only(xp: Any, wanted: Any, values: Any) -> Any:
+    """`values` where they are `wanted`, zeros elsewhere."""
+    return values if xp is np and wanted.all() else xp.where(wanted, values, 0.0)
 
 
 def _still(xp: Any, reference: Any, candidate: Any, start: Any, moved_start: Any) -> Any:
     return xp.all(candidate == moved_start) & ~xp.all(reference == start)
 
 
-def _largest(xp: Any, reference: Any, candidate: Any) -> Any:
-    """Largest finite magnitude in either; squares of values over it can't overflow."""
-    r, c = xp.abs(reference.astype(xp.float64)), xp.abs(candidate.astype(xp.float64))
-    return xp.maximum(xp.max(xp.where(xp.isfinite(r), r, 0.0)), xp.max(xp.where(xp.isfinite(c), c, 0.0)))
+def _needs_scale(*arrays: Any) -> bool:
+    """Whether squares could leave the range of 64 bits: those of narrower floats can't."""
+    return any(array.dtype.itemsize > (8 if array.dtype.kind == "c" else 4) for array in arrays)
+
+
+def _largest(array: np.ndarray[Any, Any]) -> float:
+    """Largest finite magnitude; squares of values over it can't overflow."""
+    wide = array.astype(np.float32) if array.itemsize < 4 else array
+    ends = float(np.max(wide)), -float(np.min(wide))
+    if all(map(math.isfinite, ends)):
+        return max(0.0, *ends)
+    return float(np.max(np.abs(wide[np.isfinite(wide)]), initial=0.0))
 
 
 def _scale(largest: float) -> float:
@@ -208,15 +228,21 @@ def _is_float(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
-def _chunks(*arrays: np.ndarray[Any, Any]) -> Iterator[tuple[np.ndarray[Any, Any], ...]]:
-    rows = max(1, _CHUNK * len(arrays[0]) // arrays[0].size)
-    for start in range(0, len(arrays[0]), rows):
-        yield tuple(array[start : start + rows] for array in arrays)
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Cuts an array of `shape` into blocks of at most `_CHUNK` elements, each in one stretch of memory: one slice of
+    the first axes, some of the next, all of the others."""
+    axis = next(a for a in range(len(shape)) if math.prod(shape[a + 1 :]) <= _CHUNK)
+    rows = max(1, _CHUNK // math.prod(shape[axis + 1 :]))
+    for before in np.ndindex(shape[:axis]):
+        for begin in range(0, shape[axis], rows):
+            ends = slice(begin, min(begin + rows, shape[axis]))
+            yield (*(slice(i, i + 1) for i in before), ends, *(slice(0, n) for n in shape[axis + 1 :]))
 
 
 @jax.jit
-def _largest_on_device(reference: Any, candidate: Any) -> Any:
-    return _largest(jnp, _real(jnp, reference), _real(jnp, candidate))
+def _largest_on_device(*arrays: Any) -> Any:
+    wide = [jnp.abs(_real(jnp, array).astype(jnp.float64)) for array in arrays]
+    return jnp.max(jnp.stack([jnp.max(jnp.where(jnp.isfinite(w), w, 0.0)) for w in wide]))
 
 
 @jax.jit

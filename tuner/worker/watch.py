@@ -210,5 +210,6 @@ def _same_arrays(leaves: list[Any], outputs: list[weakref.ref[Any]]) -> tuple[tu
 
 
 def _kept(step: Step, leaves: list[Any]) -> list[Any]:
-    copied = [i in step.donated and isinstance(leaf, jax.Array) for i, leaf in enumerate(leaves)]
-    return [saved(leaf) if copy else leaf for leaf, copy in zip(leaves, copied, strict=True)]
+    copied = [i for i, leaf in enumerate(leaves) if i in step.donated and isinstance(leaf, jax.Array)]
+    kept: dict[int, Any] = dict(zip(copied, saved([leaves[i] for i in copied]), strict=True))
+    return [kept.get(i, leaf) for i, leaf in enumerate(leaves)]
