@@ -16,11 +16,11 @@ from tuner.pipeline.profiling import ProfileOptions, profile_workload
 from tuner.pipeline.run import Outcome
 from tuner.profile import Ceiling, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import CeilingsReply, ProfileReply
+from tuner.protocol.messages import CeilingsReply, ProfileReply, Recompiled
 from tuner.session import FakeMachine
 from tuner.session.fake import FakeSession
 from tuner.store.ceilings import ceiling_of
-from tuner.store.events import Profiled, RoundTimed, SessionStarted, TrialFinished
+from tuner.store.events import Notice, Profiled, RoundTimed, SessionStarted, TrialFinished
 
 GOOD = ("xla_good", "true")
 
@@ -72,6 +72,24 @@ def test_the_winner_is_the_sealed_executable_and_nothing_is_added_to_its_cache(t
 @pytest.mark.slow
 def test_without_a_gain_the_default_alone_is_profiled(tune: Callable[..., Outcome]) -> None:
     assert profiled(tune(FakeMachine())).keys() == {True}
+
+
+@pytest.mark.slow
+def test_what_the_workload_compiles_ever_anew_is_told_at_the_start_and_beside_its_profile(
+    tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anew = Recompiled(
+        name="train", where="/home/me/t.py:3", compiles=6, seconds=2.0, calls=6, late=3, inside=6, shapes=6, step=True
+    )
+    real = FakeSession._loaded
+    monkeypatch.setattr(FakeSession, "_loaded", lambda self: dataclasses.replace(real(self), recompiled=(anew,)))
+    outcome = tune(FakeMachine())
+    (told,) = {e.text for e in outcome.events if isinstance(e, Notice) and "again and again" in e.text}
+    assert told.startswith("train is called with new shapes")
+    assert told.endswith("(/home/me/t.py:3)")
+    profile = profiled(outcome)[True].profile
+    assert profile is not None
+    assert profile.findings[0].kind == "shapes"
 
 
 @pytest.mark.slow
