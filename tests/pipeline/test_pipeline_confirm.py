@@ -6,12 +6,15 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from tuner.errors import Interrupted
 from tuner.knobs import Config
 from tuner.measure import ASSUMED_PROCESS_SD, LOOKS, Verdict
+from tuner.pipeline.costs import pair_cost, process_cost
 from tuner.report.document import document
 from tuner.report.terminal import render_result
 from tuner.report.view import RunView
@@ -162,6 +165,41 @@ def test_a_step_that_never_settles_is_looked_at_twice_and_then_trusted_little(tu
     assert "did not settle" in notices(outcome)
     assert confirmed.verdict is Verdict.UNSTABLE
     assert "never settled" in confirmed.unstable
+
+
+def test_the_state_is_put_back_in_the_same_turns_on_both_sides(tune_on):
+    machine = FakeMachine(effects={GOOD: -0.05})
+    plain = machine.factory
+    resets: dict[str, list[bool]] = {}
+
+    def watched(launch):
+        session = plain(launch)
+        whole = session.round
+
+        def round_(arms, *, reset=True):
+            resets.setdefault(launch.log.stem, []).append(reset)
+            return whole(arms, reset=reset)
+
+        session.round = round_
+        return session
+
+    machine.factory = watched
+    outcome = tune_on(machine, budget_s=600.0)
+    confirming = {name: flags for name, flags in resets.items() if "-confirm-" in name}
+    assert len(confirming) == 2 * record(outcome, ConfirmRecord).pairs
+    for flags in confirming.values():
+        assert flags[:9] == [True, False, False, False, True, False, False, False, True]
+
+
+def test_a_pair_is_planned_with_the_time_that_putting_the_state_back_takes(tune_on):
+    machine = FakeMachine(effects={GOOD: -0.05})
+    outcome = tune_on(machine, budget_s=600.0)
+    baseline = record(outcome, BaselineRecord)
+    assert baseline.reset_s == pytest.approx(0.0, abs=1e-6)  # a made-up machine's state is put back in no time
+    there = SimpleNamespace(host=SimpleNamespace(usable_cores=8))
+    slow = msgspec.structs.replace(baseline, reset_s=2.0)
+    without, with_it = (pair_cost(there, 2, process_cost(b)).seconds(10) for b in (baseline, slow))
+    assert with_it - without == pytest.approx(2 * (10 + 2) * 2.0 / 4)  # sides, turns and those to warm up, every fourth
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,15 @@ from tuner.protocol.failure import Failure
 from tuner.session import Session
 from tuner.store.events import RoundTimed, SessionClosed, SessionStarted
 
-__all__ = ["WARM_UP", "Watched", "alternate", "end_all", "start_all"]
+__all__ = ["RESET_EVERY", "WARM_UP", "Watched", "alternate", "end_all", "start_all"]
 
 K = TypeVar("K", bound=Hashable)
 
 # Turns that don't count: the first blocks of a process run on cold caches and waking clocks.
 WARM_UP = 2
+# In so many turns the state is put back once, in the same ones on all sides: between two resets there are no more steps
+# than in a round of a few candidates, and of a large state it takes as long as a block.
+RESET_EVERY = 4
 # Shares of CPU time are told over at least so long: the kernel counts in ticks of 10 ms.
 _WINDOW_S = 0.5
 # Of a pair's turns so many may be disturbed: the median over turns stands that.
@@ -105,7 +108,7 @@ def alternate(
             if key in out:
                 continue
             try:
-                entry = sessions[key].round([form.arm(CONTROL)])[0]
+                entry = sessions[key].round([form.arm(CONTROL)], reset=turn % RESET_EVERY == 0)[0]
             except SessionEnded as ended:
                 entry = ended.failure
             if isinstance(entry, Failure):

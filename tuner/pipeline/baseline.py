@@ -64,7 +64,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     run.status("baseline", "finding the steady state")
     block_s = _BLOCK_S.get(platform, _BLOCK_S["gpu"])
     steps, discarded, settled = _calibrate(run, bench, block_s)
-    form, step_s = _form(run, bench, steps, block_s)
+    form, step_s, reset_s = _form(run, bench, steps, block_s)
     step_noise = _step_noise(bench, steps, step_s)
     numerics_steps = max(2, min(_NUMERICS_STEPS, int(_NUMERICS_S / max(step_s, 1e-9))))
     benign = _benign(run, bench)
@@ -72,7 +72,13 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     noise, control_s = _noise(run, bench, form)
     bench.name_stragglers()
     process_sd, known_pairs = _process_spread(run, bench, noise)
-    plan, pair_s, reserve_s, skipped = _plan(run, bench, form.all_steps * step_s, noise, process_sd)
+    cost = ProcessCost(
+        start_s=bench.loaded.import_s + bench.loaded.init_s + bench.loaded.build_s,
+        compile_s=bench.control.lower_s + bench.control.compile_s,
+        block_s=form.all_steps * step_s,
+        reset_s=reset_s,
+    )
+    plan, pair_s, reserve_s, skipped = _plan(run, cost, noise, process_sd)
     run.notice(
         f"smallest effect this budget can resolve: {_percent(plan.resolution)}, in {plan.looks[-1]} pairs of processes "
         f"that differ by {_percent(process_sd)} {_source(known_pairs)}"
@@ -98,7 +104,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
         noise=noise.sd,
         drift=noise.drift,
         resolution=plan.resolution,
-        start_s=bench.loaded.import_s + bench.loaded.init_s + bench.loaded.build_s,
+        start_s=cost.start_s,
         compile_s=bench.control.compile_s,
         peak_bytes=bench.control.peak_bytes,
         tolerances=limits.usual,
@@ -116,6 +122,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
         objective=run.objective,
         warm_up=form.warm_up,
         step_ms=1e3 * step_s,
+        reset_s=reset_s,
     )
     run.plan(record)
     return record
@@ -171,14 +178,17 @@ def _percent(gain: float) -> str:
     return f"{100 * math.expm1(gain):.2g} %"
 
 
-def _form(run: Run, bench: Bench, steps: int, block_s: float) -> tuple[BlockForm, float]:
-    """How blocks are timed for this objective, `steps` steps of mean times at a time; and seconds that a step takes."""
+def _form(run: Run, bench: Bench, steps: int, block_s: float) -> tuple[BlockForm, float, float]:
+    """How blocks are timed for this objective, `steps` steps of mean times at a time; seconds that a step takes, and
+    those that putting the state back takes before a block."""
     objective = run.objective
     form = BlockForm(steps=steps, quantile=objective.quantile)
+    began = run.budget.now()
     block = bench.block(CONTROL, form)
+    reset_s = max(0.0, run.budget.now() - began - block.first_s - block.seconds)
     step_s = block.seconds / block.steps
     if objective.quantile is None:
-        return form, step_s
+        return form, step_s, reset_s
     form = block_form(objective, step_s, target_s=block_s, most_s=_BLOCK_SHARE * run.options.budget_s)
     needed = steps_to_tell(objective.quantile)
     if form.steps < needed:
@@ -188,7 +198,7 @@ def _form(run: Run, bench: Bench, steps: int, block_s: float) -> tuple[BlockForm
             f"{run.options.budget_s:.0f} s affords no more: what is compared is that quantile of so few steps. "
             f"It takes {needed} steps, for which a budget of about {enough_s:.0f} s has room"
         )
-    return form, step_s
+    return form, step_s, reset_s
 
 
 def _noise(run: Run, bench: Bench, form: BlockForm) -> tuple[ControlNoise, float]:
@@ -242,17 +252,13 @@ def _note(run: Run, bench: Bench) -> Callable[[str, NumericsReply], None]:
 
 
 def _plan(
-    run: Run, bench: Bench, block_s: float, noise: ControlNoise, process_sd: float
+    run: Run, cost: ProcessCost, noise: ControlNoise, process_sd: float
 ) -> tuple[PairPlan, float, float, tuple[str, ...]]:
     """The confirmation's plan; seconds that a pair takes; seconds that confirm and seal need; stages skipped.
 
     Says so if the budget is short.
     """
-    loaded = bench.loaded
-    start_s = loaded.import_s + loaded.init_s + loaded.build_s
-    compile_s = bench.control.lower_s + bench.control.compile_s
-    process_s = start_s + compile_s
-    cost = ProcessCost(start_s=start_s, compile_s=compile_s, block_s=block_s)
+    process_s = cost.start_s + cost.compile_s
     pair = pair_cost(run, 2, cost)
     plan = plan_pairs(noise.sd, process_sd, cost=pair, seconds=_CONFIRM_SHARE * run.options.budget_s, margin=run.margin)
     pair_s = pair.seconds(plan.turns)

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from tuner.measure import USUAL_TURNS, PairCost
-from tuner.pipeline.alternate import WARM_UP
+from tuner.pipeline.alternate import RESET_EVERY, WARM_UP
 from tuner.pipeline.context import Run
 from tuner.store.events import SessionStarted
 from tuner.store.records import BaselineRecord
@@ -41,16 +41,27 @@ _SIDES = 2
 
 
 class ProcessCost(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds to start a process, to compile the step in it, and to time one block."""
+    """Seconds to start a process, to compile the step in it, to time one block, and to put the state back."""
 
     start_s: float
     compile_s: float
     block_s: float
+    reset_s: float = 0.0
+
+    @property
+    def turn_s(self) -> float:
+        """One block in a turn, with its part of the resets."""
+        return self.block_s + self.reset_s / RESET_EVERY
 
 
 def process_cost(baseline: BaselineRecord) -> ProcessCost:
     """What the baseline found."""
-    return ProcessCost(start_s=baseline.start_s, compile_s=baseline.compile_s, block_s=baseline.block_s)
+    return ProcessCost(
+        start_s=baseline.start_s,
+        compile_s=baseline.compile_s,
+        block_s=baseline.block_s,
+        reset_s=baseline.reset_s,
+    )
 
 
 def pair_cost(
@@ -64,9 +75,9 @@ def pair_cost(
     return PairCost(
         setup_s=starts_s
         + (processes if compiling is None else compiling) * cost.compile_s
-        + processes * WARM_UP * cost.block_s
+        + processes * WARM_UP * cost.turn_s
         + filling * (cost.start_s + cost.compile_s),
-        turn_s=processes * cost.block_s,
+        turn_s=processes * cost.turn_s,
     )
 
 

@@ -75,7 +75,8 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     `resolution`: smallest gain the budget can resolve, if processes differ by `process_noise` as in `process_pairs`
     earlier pairs (0: that is assumed). `tolerances`, `strict_tolerances`: see `limits`. `pair_s`: what a pair of fresh
     processes takes; `reserve_s`: what confirm and seal need. `skipped`: stages that the budget has no room for.
-    `first_program`: the program of the very first call, "" where it is `program`.
+    `first_program`: the program of the very first call, "" where it is `program`. `reset_s`: what putting the state
+    back takes before a block.
     """
 
     program: str
@@ -104,6 +105,7 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     warm_up: int = 1
     step_ms: float = 0.0
     first_program: str = ""
+    reset_s: float = 0.0
 
     def limits(self, *, strict: bool) -> tuple[Tolerance, ...]:
         """The numerics gate's limits; `strict`: for settings declared to trade accuracy (older logs have none)."""
