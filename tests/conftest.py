@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import re
@@ -34,13 +35,17 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collectstart(collector: pytest.Collector) -> None:
+def pytest_collectstart() -> None:
     """Only a process that collects needs Hypothesis: the one that hands out the work to the others doesn't."""
-    if isinstance(collector, pytest.Session):
-        from hypothesis import settings
+    _set_hypothesis()
 
-        settings.register_profile("suite", max_examples=25, deadline=None)
-        settings.load_profile("suite")
+
+@functools.cache
+def _set_hypothesis() -> None:
+    from hypothesis import settings
+
+    settings.register_profile("suite", max_examples=25, deadline=None)
+    settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session", autouse=True)

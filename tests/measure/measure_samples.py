@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +28,9 @@ def noise(
             fresh = rng.standard_exponential(longer) ** 2 - rng.standard_exponential(longer) ** 2
         case _:
             raise ValueError(kind)
-    for i in range(1, longer[-1]):
-        fresh[..., i] += autocorrelation * fresh[..., i - 1]
+    if autocorrelation:
+        for row in fresh.reshape(-1, longer[-1]):  # as plain numbers: most series are one short row
+            row[:] = list(accumulate(row.tolist(), lambda before, new: new + autocorrelation * before))
     return fresh[..., 20:]
 
 

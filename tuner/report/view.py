@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -136,12 +136,13 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, events: Sequence[AnyEvent]) -> RunView:
         """The view of a run's events, however far they go."""
-        started = _last(events, RunStarted)
-        finished = [event for event in events if isinstance(event, StageFinished)]
+        kinds = _by_kind(events)
+        started = next(reversed(_of(kinds, RunStarted)), None)
+        finished = _of(kinds, StageFinished)
         records = {event.stage: event.record for event in finished}
         probe, screen = _record(records, ProbeRecord), _record(records, ScreenRecord)
         confirm = _record(records, ConfirmRecord)
-        trials = tuple(event for event in events if isinstance(event, TrialFinished))
+        trials = tuple(_of(kinds, TrialFinished))
         failed = _failed(trials, confirm)
         statuses = (*(probe.left if probe else ()), *(screen.left if screen else ()))
         live = frozenset(screen.live if screen else probe.live if probe else ())
@@ -171,25 +172,25 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
             interrupted=bool(interruption),
             exit_code=exit_code,
             trials=trials,
-            pairs=len({event.index for event in events if isinstance(event, PairTimed)}),
-            rounds=sum(isinstance(event, RoundTimed) for event in events),
-            disturbed=dict(Counter(e.disturbed for e in events if isinstance(e, RoundTimed) and e.disturbed)),
+            pairs=len({event.index for event in _of(kinds, PairTimed)}),
+            rounds=len(_of(kinds, RoundTimed)),
+            disturbed=dict(Counter(event.disturbed for event in _of(kinds, RoundTimed) if event.disturbed)),
             failures=_by_class(failed),
-            session_failures=_session_failures(events, failed),
-            notices=_notices(events, records),
+            session_failures=_session_failures(_of(kinds, SessionClosed), failed),
+            notices=_notices(_of(kinds, Notice), records),
             left=tuple(left.values()),
             narrowed=tuple(status for status in statuses if status.name not in left),
             counts=Counts(
                 offered=len(probe.offered) if probe else 0,
                 live=len(live),
                 left=dict(Counter(status.status for status in left.values()).most_common()),
-                compiled=len({(e.session, e.config) for e in events if isinstance(e, CandidateCompiled)}),
+                compiled=len({(event.session, event.config) for event in _of(kinds, CandidateCompiled)}),
                 deduplicated=sum(trial.shared_with >= 0 for trial in trials),
                 timed=sum(trial.value is not None and trial.shared_with < 0 for trial in trials),
                 failed=dict(Counter(entry.failure.kind.value for entry in failed).most_common()),
             ),
-            spent=_spent(events, max(elapsed, sum(stages.values()))),
-            profiles=tuple(event for event in events if isinstance(event, Profiled)),
+            spent=_spent(kinds, max(elapsed, sum(stages.values()))),
+            profiles=tuple(_of(kinds, Profiled)),
         )
 
     @property
@@ -228,8 +229,16 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.counts.failed.values())
 
 
-def _last(events: Sequence[AnyEvent], kind: type[R]) -> R | None:
-    return next((event for event in reversed(events) if isinstance(event, kind)), None)
+def _by_kind(events: Iterable[AnyEvent]) -> dict[type, list[Any]]:
+    """Class → its events in their order, found in one pass: a log may hold a hundred thousand."""
+    found: dict[type, list[Any]] = {}
+    for event in events:
+        found.setdefault(type(event), []).append(event)
+    return found
+
+
+def _of(kinds: Mapping[type, list[Any]], kind: type[R]) -> list[R]:
+    return kinds.get(kind, [])
 
 
 def _record(records: Mapping[str, StageRecord], kind: type[R]) -> R | None:
@@ -256,21 +265,20 @@ def _by_class(failed: Sequence[FailedCandidate]) -> dict[FailureClass, tuple[Fai
     return {kind: tuple(entry for entry in failed if entry.failure.kind == kind) for kind, _ in kinds}
 
 
-def _session_failures(events: Sequence[AnyEvent], failed: Sequence[FailedCandidate]) -> tuple[SessionClosed, ...]:
+def _session_failures(closed: Iterable[SessionClosed], failed: Sequence[FailedCandidate]) -> tuple[SessionClosed, ...]:
     explained = {(entry.failure.kind, entry.failure.message) for entry in failed}
     return tuple(
         event
-        for event in events
-        if isinstance(event, SessionClosed)
-        and event.failure is not None
+        for event in closed
+        if event.failure is not None
         and event.failure.kind is not FailureClass.INTERRUPTED  # we ended it
         and (event.failure.kind, event.failure.message) not in explained
     )
 
 
-def _notices(events: Sequence[AnyEvent], records: Mapping[str, StageRecord]) -> tuple[str, ...]:
+def _notices(given: Iterable[Notice], records: Mapping[str, StageRecord]) -> tuple[str, ...]:
     """Each notice once, in the order first given."""
-    texts = [event.text for event in events if isinstance(event, Notice)]
+    texts = [event.text for event in given]
     for record in records.values():
         if isinstance(record, (ProbeRecord, SealRecord)):
             texts += record.notices
@@ -349,10 +357,10 @@ def _waited_s(event: CandidateCompiled) -> float:
     return event.compiled.lower_s + event.compiled.compile_s if event.share_s is None else event.share_s
 
 
-def _spent(events: Sequence[AnyEvent], total_s: float) -> Spent:
-    blocks = [block for event in events if isinstance(event, RoundTimed) for block in event.blocks]
-    compile_s = sum(_waited_s(event) for event in events if isinstance(event, CandidateCompiled))
+def _spent(kinds: Mapping[type, list[Any]], total_s: float) -> Spent:
+    blocks = [block for event in _of(kinds, RoundTimed) for block in event.blocks]
+    compile_s = sum(_waited_s(event) for event in _of(kinds, CandidateCompiled))
     steps_s = sum(block.first_s + block.seconds for block in blocks)
-    starts_s = sum(event.start_s for event in events if isinstance(event, SessionStarted))
+    starts_s = sum(event.start_s for event in _of(kinds, SessionStarted))
     other_s = max(0.0, total_s - compile_s - steps_s - starts_s)
     return Spent(compile_s=compile_s, steps_s=steps_s, starts_s=starts_s, other_s=other_s, total_s=total_s)
