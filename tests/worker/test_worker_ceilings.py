@@ -32,10 +32,10 @@ def test_what_turns_do_not_agree_on_is_named(monkeypatch: pytest.MonkeyPatch) ->
     clock = iter(1.3**n for n in range(1000))
     monkeypatch.setattr(module, "_SIDE", {"cpu": 8, "gpu": 8})
     monkeypatch.setattr(module, "_COPY_BYTES", {"cpu": 1 << 12, "gpu": 1 << 12})
-    monkeypatch.setattr(module, "_best_s", lambda run: next(clock))
+    monkeypatch.setattr(module, "_best_s", lambda run, row: next(clock))
     session = types.SimpleNamespace(state=types.SimpleNamespace(lose=lambda: None), platform="cpu")
     reply = module.ceilings(session, Ceilings())  # type: ignore[arg-type]
     assert {*reply.unsteady} == {*reply.flops_per_s, "memory"}
-    monkeypatch.setattr(module, "_best_s", lambda run: 0.5)
+    monkeypatch.setattr(module, "_best_s", lambda run, row: 0.5)
     reply = module.ceilings(session, Ceilings())  # type: ignore[arg-type]
     assert (reply.unsteady, reply.flops_per_s["f32"]) == ((), 2 * 8**3 / 0.5)
