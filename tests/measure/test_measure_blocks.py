@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.measure import WARM_UP_STEPS, BlockForm, Objective, block_form, steps_to_tell
+from tuner.measure import WARM_UP_STEPS, BlockForm, Objective, block_form, even_forms, steps_to_tell
 
 MEAN, P50, P99 = Objective(), Objective(name="p50"), Objective(name="p99")
 
@@ -37,3 +37,12 @@ def test_no_block_takes_longer_than_it_may_unless_one_step_does(step_s: float) -
     assert form.all_steps * step_s <= max(1.5 + step_s / 2, 2 * step_s)
     assert form.steps < 300 or step_s < 0.005
     assert form.all_steps * step_s >= min(1.5 - step_s, step_s)  # and it uses what it may
+
+
+def test_blocks_of_arms_of_different_speed_last_equally_long() -> None:
+    form = BlockForm(steps=4)
+    forms = even_forms(form, {"slow": 0.03, "fast": 0.005, "like": 0.0299})
+    assert {key: one.steps for key, one in forms.items()} == {"slow": 4, "fast": 24, "like": 4}
+    assert even_forms(form, {}) == {}
+    told = BlockForm(steps=300, warm_up=50, quantile=0.99)
+    assert even_forms(told, {"slow": 0.03, "fast": 0.005}) == {"slow": told, "fast": told}

@@ -333,3 +333,13 @@ def test_an_unlucky_executable_is_pointed_out(tune_on):
     sealed = record(outcome, SealRecord)
     assert sealed.sealed.gain == pytest.approx(0.04, abs=0.005)
     assert "an unlucky compile" in notices(outcome)
+
+
+def test_a_much_faster_finalist_is_timed_in_blocks_as_long_as_the_defaults(tune_on):
+    outcome = tune_on(FakeMachine(step_ms=30.0, effects={GOOD: -1.6}))
+    last = [e for e in outcome.events if isinstance(e, RoundTimed) and e.stage == "confirm"][-2:]
+    configs = {e.session: e.config for e in outcome.events if isinstance(e, SessionStarted)}
+    blocks = {configs[e.session]: e.blocks[0] for e in last}
+    default, faster = blocks[Config()], blocks[Config.of(dict([GOOD]))]
+    assert faster.steps == pytest.approx(default.steps * 5, abs=default.steps)
+    assert faster.seconds == pytest.approx(default.seconds, rel=0.35)

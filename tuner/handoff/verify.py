@@ -20,7 +20,7 @@ from tuner.machine import relevant
 from tuner.machine.devices import open_devices
 from tuner.machine.environment import environment_of, mismatches
 from tuner.machine.host import read_host
-from tuner.measure import Estimate, confirm, judge, pair_of, second_chance
+from tuner.measure import Estimate, confirm, even_forms, judge, pair_of, second_chance
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Arm, CacheModule, Loaded, NumericsReply, Variant
 from tuner.protocol.xla_flags import parse
@@ -293,13 +293,16 @@ class _Check:
         rows: dict[str, list[float]] = {"default": [], "tuned": []}
         if self.manifest.pgle == "auto":  # a step that isn't in the cache is traced and recompiled first
             tuned.round([Arm(id=_CONTROL, steps=int(self.manifest.env["JAX_PGLE_PROFILING_RUNS"]) + 2)])
-        arm = self.control.form.arm(_CONTROL)
+        forms, step_s = dict.fromkeys(rows, self.control.form), dict[str, float]()
         for turn in range(_TURNS + _WARM_UP):
+            if turn == _WARM_UP:
+                forms = even_forms(self.control.form, step_s)
             order = [("default", default), ("tuned", tuned)]
             for name, session in order if turn % 2 == 0 else reversed(order):
-                block = session.round([arm])[0]
+                block = session.round([forms[name].arm(_CONTROL)])[0]
                 if isinstance(block, Failure):
                     raise SessionEnded(block)
+                step_s[name] = block.step_s
                 if turn >= _WARM_UP:
                     rows[name].append(self.manifest.objective.value_s(block, work=self.work[session]))
         return -pair_of(rows["tuned"], rows["default"], together=True).log_ratio

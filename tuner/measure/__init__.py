@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.measure.blocks import WARM_UP_STEPS, block_form, steps_to_tell
+    from tuner.measure.blocks import WARM_UP_STEPS, block_form, even_forms, steps_to_tell
     from tuner.measure.confirmation import LOOKS, ConfirmState, confirm
     from tuner.measure.estimates import combine, difference, estimate
     from tuner.measure.levels import (
@@ -70,6 +70,7 @@ __all__ = [
     "difference",
     "epsilon",
     "estimate",
+    "even_forms",
     "instability",
     "judge",
     "log_ratios",
@@ -124,6 +125,7 @@ _HOMES = {
     "confirm": "confirmation",
     "control_noise": "noise",
     "difference": "estimates",
+    "even_forms": "blocks",
     "estimate": "estimates",
     "instability": "stability",
     "judge": "numerics",

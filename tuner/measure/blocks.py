@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
 
 from tuner.measure.noise import steps_per_block
 from tuner.measure.objective import BlockForm, Objective
 
-__all__ = ["WARM_UP_STEPS", "block_form", "steps_to_tell"]
+__all__ = ["WARM_UP_STEPS", "block_form", "even_forms", "steps_to_tell"]
+
+K = TypeVar("K")
 
 WARM_UP_STEPS = 50
 """Steps discarded before steps are timed one by one: clocks, caches and the allocator settle on the new arm."""
@@ -41,3 +47,19 @@ def block_form(objective: Objective, step_s: float, *, target_s: float, most_s: 
         return BlockForm(steps=wanted, warm_up=WARM_UP_STEPS, quantile=quantile)
     warm_up = max(1, min(WARM_UP_STEPS, fitting // 3))
     return BlockForm(steps=max(1, fitting - warm_up), warm_up=warm_up, quantile=quantile)
+
+
+def even_forms(form: BlockForm, step_s: Mapping[K, float]) -> dict[K, BlockForm]:
+    """For arms whose steps take so many seconds: blocks that last as long as the slowest one's of `form`.
+
+    What switching to an arm costs (threads that wake, caches that fill, handing over the first step and waiting for the
+    last) then weighs the same on all; with as many steps for each it would weigh most on the fastest. Quantiles need
+    their number of steps: their forms stay.
+    """
+    if form.quantile is not None:
+        return dict.fromkeys(step_s, form)
+    longest = form.steps * max(step_s.values(), default=0.0)
+    return {
+        key: msgspec.structs.replace(form, steps=max(form.steps, round(longest / seconds)))
+        for key, seconds in step_s.items()
+    }

@@ -11,7 +11,7 @@ import msgspec
 
 from tuner.errors import SessionEnded
 from tuner.machine import disturbed, readings
-from tuner.measure import BlockForm
+from tuner.measure import BlockForm, even_forms
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
 from tuner.pipeline.demands import without_work
@@ -92,23 +92,26 @@ def alternate(
     turns: int,
     charge: Callable[[K, Failure], None],
 ) -> Watched[K]:
-    """A block of each session's control, `turns` times after the warm-up; the order turns round every
-    time. A session that fails is charged, and left out from there on.
+    """A block of each session's control, `turns` times after the warm-up, in which they have the same `form`; from then
+    on they last equally long. The order turns round every time. A session that fails is charged, and left out from
+    there on.
 
     The machine is sampled after each turn that ends a window of half a second; a turn is as disturbed as its window.
     """
     rows: dict[K, list[float]] = {key: [] for key in sessions}
     steps: dict[K, list[dict[str, float]]] = {key: [] for key in sessions}
     out: set[K] = set()
+    forms, step_s = dict.fromkeys(sessions, form), dict[K, float]()
     watch = _Watch(run)
     for turn in range(turns + WARM_UP):
         if turn == WARM_UP:
+            forms |= even_forms(form, step_s)
             watch.begin()
         for key in sessions if turn % 2 == 0 else reversed(list(sessions)):
             if key in out:
                 continue
             try:
-                entry = sessions[key].round([form.arm(CONTROL)], reset=turn % RESET_EVERY == 0)[0]
+                entry = sessions[key].round([forms[key].arm(CONTROL)], reset=turn % RESET_EVERY == 0)[0]
             except SessionEnded as ended:
                 entry = ended.failure
             if isinstance(entry, Failure):
@@ -117,6 +120,7 @@ def alternate(
                 continue
             name = sessions[key].launch.log.stem
             run.emit(RoundTimed(session=name, stage=stage, control=CONTROL, blocks=(entry,)))
+            step_s[key] = entry.step_s
             if turn >= WARM_UP:
                 rows[key].append(run.value_s(name, entry))
                 steps[key].append(entry.parts)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, PGLE, Config, fingerprint, recipe_of, split, variant
 from tuner.machine import disturbed, read_nccl, readings, requested_and_ran
-from tuner.measure import BlockForm, Estimate, difference, estimate, log_ratios, schedule, stragglers
+from tuner.measure import BlockForm, Estimate, difference, estimate, even_forms, log_ratios, schedule, stragglers
 from tuner.pipeline.context import Run
 from tuner.pipeline.demands import incomparable, other_work, over_memory, without_work
 from tuner.pipeline.gate import gated
@@ -354,9 +354,12 @@ class Benches:
         form = self.run.record("baseline", BaselineRecord).form
         gains_home: list[float] = []
         gains_other: list[float] = []
+        forms = {home: form, other: form}
         for index in range(_OFFSET_ROUNDS + _OFFSET_WARM_UP):
             order = (home, other) if index % 2 == 0 else (other, home)
-            blocks = {bench: bench.block(CONTROL, form) for bench in order}
+            blocks = {bench: bench.block(CONTROL, forms[bench]) for bench in order}
+            if index == _OFFSET_WARM_UP - 1:
+                forms = even_forms(form, {bench: block.step_s for bench, block in blocks.items()})
             for bench in order:
                 self.run.emit(RoundTimed(session=bench.name, stage="offset", control=CONTROL, blocks=(blocks[bench],)))
             if index >= _OFFSET_WARM_UP:
