@@ -12,10 +12,9 @@ from tuner.cli.boundary import Trouble, show_trouble
 from tuner.cli.options import chosen, form_of, form_option, json_option, setting_options
 from tuner.cli.output import print_json
 from tuner.errors import UsageError
-from tuner.store.held import forms_told
 
 if TYPE_CHECKING:
-    from tuner.store.lookup import Answer, Found
+    from tuner.store.lookup import Answer
 
 __all__ = ["command"]
 
@@ -63,7 +62,7 @@ def command(
 
     from tuner.machine.here import visible
     from tuner.store.folder import locate_store
-    from tuner.store.lookup import look_up, question_of
+    from tuner.store.lookup import look_up, question_of, why_none
 
     store = locate_store(where)
     question = question_of(workload, number=number, previous=previous, knobs=form_of(knobs))
@@ -82,7 +81,8 @@ def command(
         click.echo(f"tune: {found.notice}", err=True)
     answer = found.answer
     if answer is None or (checked and answer.by != "program" and not _same(answer, question.program)):
-        why = _why(workload, where, found, answer is not None, number=number, previous=previous)
+        changed = "the step lowers to another program than the one that was tuned"
+        why = changed if answer is not None else why_none(found, question, store=where)
         show_trouble(Trouble(what=why, where=str(workload), next=f"tune {workload}"))
         return _NO_ANSWER
     if answer.unlike:
@@ -118,20 +118,6 @@ def _checked(question: Any, answer: Answer | None, workload: Path, python: str) 
 
 def _same(answer: Answer, program: str) -> bool:
     return program in (answer.program, answer.first_program)
-
-
-def _why(workload: Path, where: str, found: Found, changed: bool, *, number: int | None, previous: bool) -> str:
-    if changed:
-        return "the step lowers to another program than the one that was tuned"
-    if number is not None:
-        return f"{where} has no bundle {number} of {workload.name}"
-    if previous:
-        return f"{where} has no bundle of {workload.name} before the newest"
-    if found.forms:
-        return f"not tuned so, only {forms_told(found.forms)}"
-    if found.unfinished:
-        return f"run {found.unfinished[0]} is unfinished: it has no verdict yet"
-    return f"not tuned yet: {where} keeps no result of it"
 
 
 def _context(answer: Answer, seen: dict[str, str]) -> dict[str, tuple[str, str]]:

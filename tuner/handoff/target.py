@@ -13,8 +13,7 @@ from tuner.handoff.bundle import MANIFEST_FILE, Bundle, latest_bundle, load_bund
 from tuner.machine.environment import mismatches
 from tuner.store.find import find_run, runs_at, similar_files
 from tuner.store.folder import RunFolder, locate_store
-from tuner.store.held import forms_told
-from tuner.store.lookup import Found, Question, look_up, question_of
+from tuner.store.lookup import Question, look_up, question_of, why_none
 
 __all__ = ["Target", "resolve"]
 
@@ -107,22 +106,10 @@ def _of_workload(path: Path, store: str, seen: Mapping[str, str], cached: bool, 
     found = look_up(locate_store(store), question, seen=seen)
     answer = found.answer
     if answer is None:
-        return Target(why=_none(path, store, found, question), notice=found.notice)
+        return Target(why=why_none(found, question, store=store), notice=found.notice)
     edited = answer.by == "name"
     if answer.bundle is None:
         where = f"its bundle was sealed on {answer.host or 'another machine'} and isn't here"
         return Target(why=f"run {answer.run}: {where}", edited=edited, unlike=answer.unlike, notice=found.notice)
     target = _load(answer.bundle, seen, cached)
     return msgspec.structs.replace(target, edited=edited, notice=found.notice)
-
-
-def _none(path: Path, store: str, found: Found, question: Question) -> str:
-    if question.number is not None:
-        return f"{store} has no bundle {question.number} of {path.name}"
-    if question.previous:
-        return f"{store} has no bundle of {path.name} before the newest"
-    if found.forms:
-        return f"{path.name} was not tuned so, only {forms_told(found.forms)}"
-    if found.unfinished:
-        return f"run {found.unfinished[0]} is unfinished: it has no verdict yet"
-    return f"{path} was not tuned yet: {store} keeps no run of it"

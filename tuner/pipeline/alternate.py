@@ -25,8 +25,8 @@ K = TypeVar("K", bound=Hashable)
 
 # Turns that don't count: the first blocks of a process run on cold caches and waking clocks.
 WARM_UP = 2
-# In so many turns the state is put back once, in the same ones on all sides: between two resets there are no more steps
-# than in a round of a few candidates, and of a large state it takes as long as a block.
+# In so many turns the state is put back once, in the same ones on all sides: of a large state it takes as long as a
+# block. A side that is faster takes more steps until then.
 RESET_EVERY = 4
 # Shares of CPU time are told over at least so long: the kernel counts in ticks of 10 ms.
 _WINDOW_S = 0.5

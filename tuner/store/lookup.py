@@ -16,14 +16,14 @@ import msgspec
 from tuner.machine.environment import Environment, mismatches
 from tuner.measure.types import Estimate, Verdict
 from tuner.store.folder import RunFolder, Store
-from tuner.store.held import form_of, held_of
+from tuner.store.held import form_of, forms_told, held_of
 from tuner.store.reader import Reader, reading
 from tuner.store.sources import workload_digest
 
 if TYPE_CHECKING:
     from tuner.store.events import RunStarted
 
-__all__ = ["Answer", "Found", "Question", "look_up", "question_of"]
+__all__ = ["Answer", "Found", "Question", "look_up", "question_of", "why_none"]
 
 _COLUMNS = """
 SELECT r.uid, r.run, r.workload, r.digest, r.program, r.first_program, r.verdict, r.context, r.host, r.log, r.options,
@@ -125,6 +125,19 @@ def look_up(store: Store, question: Question, *, seen: Mapping[str, str]) -> Fou
         runs = () if answer else _unfinished(reader, question)
         forms = () if answer or question.knobs is None else _forms(reader, question)
         return Found(answer=answer, unfinished=runs, forms=forms, notice=reader.notice)
+
+
+def why_none(found: Found, question: Question, *, store: str) -> str:
+    """Why there is no answer in the store that the user calls `store`, in one phrase."""
+    if question.number is not None:
+        return f"{store} has no bundle {question.number} of {question.name}"
+    if question.previous:
+        return f"{store} has no bundle of {question.name} before the newest"
+    if found.forms:
+        return f"not tuned so, only {forms_told(found.forms)}"
+    if found.unfinished:
+        return f"run {found.unfinished[0]} is unfinished: it has no verdict yet"
+    return f"{question.name} was not tuned yet: {store} keeps no run of it"
 
 
 def _answer(reader: Reader, store: Store, question: Question, seen: Mapping[str, str]) -> Answer | None:
