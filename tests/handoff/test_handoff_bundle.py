@@ -16,8 +16,8 @@ import pytest
 from handoff_samples import DEFAULT, FASTER, FLAGS
 
 from tuner.errors import StoreError, TunerError
-from tuner.handoff import Options, latest_bundle, load_bundle, write_bundle
-from tuner.handoff.dialects import parse_raw
+from tuner.handoff import Options, content_of, latest_bundle, load_bundle, write_bundle
+from tuner.handoff.dialects import DIALECTS, parse_raw
 from tuner.measure.objective import Objective
 from tuner.measure.types import Estimate, Verdict
 
@@ -267,6 +267,41 @@ def test_bash_finds_the_cache_of_a_bundle_that_moved(tmp_path: Path, sealed: Pat
     moved = shutil.move(bundle.path, tmp_path / "elsewhere")
     env = after("bash", Path(moved) / "best.sh")
     assert env["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "elsewhere" / "jax_cache")
+
+
+EXPECT = "JAX_COMPILATION_CACHE_EXPECT_PGLE"
+GUIDED = msgspec.structs.replace(FASTER, settings={"pgle": "3x90"}, env={EXPECT: "true"}, unset=(), pgle="cache")
+
+
+def test_what_is_bound_to_the_cache_is_emitted_only_with_its_place(tmp_path: Path, sealed: Path) -> None:
+    """Without the cache, a program that expects a profile compiles without profile and command buffers."""
+    bundle = write_bundle(tmp_path, GUIDED, cache=sealed)
+    assert bundle.env_file is not None
+    text = bundle.env_file.read_text()
+    expected = {n: v for n, v in bundle.environment().items() if v is not None}
+    assert expected["JAX_COMPILATION_CACHE_DIR"] == str(bundle.cache)
+    assert parse_raw(text) == bundle.best.env == expected
+    assert f"leave out {EXPECT}" in text
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS.keys() - {"flags-file", "python"}))
+def test_every_dialect_says_where_the_cache_of_a_guided_step_is(tmp_path: Path, sealed: Path, dialect: str) -> None:
+    bundle = write_bundle(tmp_path, GUIDED, cache=sealed)
+    content = content_of(bundle.manifest, bundle.best, cache=bundle.cache)
+    text = DIALECTS[dialect].write(content, "file")
+    assert re.search(rf"^[^#\n]*{EXPECT}", text, re.M)
+    assert re.search(r"^[^#\n]*JAX_COMPILATION_CACHE_DIR", text, re.M)
+
+
+@pytest.mark.parametrize("shell", [name for name in ("bash", "dash", "sh") if shutil.which(name)])
+def test_a_shell_expects_a_profile_only_where_it_finds_the_cache(tmp_path: Path, sealed: Path, shell: str) -> None:
+    bundle = write_bundle(tmp_path / "bundle", GUIDED, cache=sealed)
+    assert after(shell, bundle.shell_file)[EXPECT] == "true"
+    alone = shutil.copy(bundle.shell_file, tmp_path / "best.sh")
+    shutil.move(bundle.path, tmp_path / "elsewhere")
+    env = after(shell, Path(alone))
+    assert not {EXPECT, "JAX_COMPILATION_CACHE_DIR"} & env.keys()
+    assert env["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] == "none"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

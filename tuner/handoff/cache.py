@@ -9,6 +9,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from tuner.knobs import EXPECT_PGLE
+
 __all__ = ["CACHE_DIR", "gathered", "isolated", "loading", "production", "sealing"]
 
 CACHE_DIR = "JAX_COMPILATION_CACHE_DIR"
@@ -29,7 +31,7 @@ def isolated() -> dict[str, str | None]:
     return {
         "JAX_ENABLE_COMPILATION_CACHE": "false",
         CACHE_DIR: None,
-        "JAX_COMPILATION_CACHE_EXPECT_PGLE": None,
+        EXPECT_PGLE: None,
         "JAX_ENABLE_PGLE": None,
         **_MOVABLE,
     }

@@ -9,6 +9,7 @@ from tuner.handoff.contents import Best, Manifest
 from tuner.handoff.dialects.content import Content
 from tuner.handoff.header import header
 from tuner.handoff.merging import merge_flags
+from tuner.knobs import EXPECT_PGLE
 
 __all__ = ["XLA_FLAGS", "content_of"]
 
@@ -42,5 +43,6 @@ def content_of(
         name=manifest.run,
         best=best,
         cache=None if cache_dir is not None else cache,
+        bound=(EXPECT_PGLE,) if EXPECT_PGLE in manifest.env else (),
         merged=flags is not None,
     )

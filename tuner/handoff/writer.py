@@ -79,7 +79,7 @@ def write_bundle(
             manifest = msgspec.structs.replace(manifest, files=files)
             for name, data in {**contents, MANIFEST_FILE: _json(manifest)}.items():
                 _write(folder / name, data)
-            load_bundle(folder)
+            best = load_bundle(folder).best
     except OSError as error:
         raise disk_error(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
     return Bundle(path=final, manifest=manifest, best=best)

@@ -7,7 +7,7 @@ from tuner.knobs.inherited import check as check_flags
 from tuner.knobs.inherited import pins
 from tuner.knobs.knob import TIERS, UNSET, Forbid, Knob, Preset, When
 from tuner.knobs.layout import LAYOUT, PER_DEVICE, forced_cpu_devices, processes
-from tuner.knobs.pgle import DELIVERIES, PGLE, PROFILE_FLAG, Delivery, Form, Recipe, recipe_of
+from tuner.knobs.pgle import DELIVERIES, EXPECT_PGLE, PGLE, PROFILE_FLAG, Delivery, Form, Recipe, recipe_of
 from tuner.knobs.render import XLA_FLAGS, environment, fingerprint, split, variant
 from tuner.knobs.scale import scaled
 from tuner.knobs.space import SearchSpace, default_spaces, load_spaces, shipped_spaces
@@ -18,6 +18,7 @@ from tuner.knobs.workload import WORKLOAD_GROUP, from_workload, workload_knobs
 __all__ = [
     "DEFAULT",
     "DELIVERIES",
+    "EXPECT_PGLE",
     "LAYOUT",
     "PER_DEVICE",
     "PGLE",

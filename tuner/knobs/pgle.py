@@ -14,10 +14,24 @@ import msgspec
 from tuner.knobs.config import Config
 from tuner.knobs.knob import UNSET
 
-__all__ = ["DELIVERIES", "PGLE", "PROFILE_FLAG", "Delivery", "Form", "Recipe", "delivered", "recipe", "recipe_of"]
+__all__ = [
+    "DELIVERIES",
+    "EXPECT_PGLE",
+    "PGLE",
+    "PROFILE_FLAG",
+    "Delivery",
+    "Form",
+    "Recipe",
+    "delivered",
+    "recipe",
+    "recipe_of",
+]
 
 PGLE = "pgle"
 """The knob's name."""
+
+EXPECT_PGLE = "JAX_COMPILATION_CACHE_EXPECT_PGLE"
+"""Makes jax look for executables made with a profile; what it doesn't find it compiles without command buffers."""
 
 PROFILE_FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
 
@@ -64,7 +78,7 @@ def delivered(value: str, delivery: Delivery) -> tuple[dict[str, str], dict[str,
         raise ValueError(f"{value!r} says not how a profile is taken")
     match delivery.form:
         case "cache":
-            return {"JAX_COMPILATION_CACHE_EXPECT_PGLE": "true"}, {}
+            return {EXPECT_PGLE: "true"}, {}
         case "file":
             return {}, {PROFILE_FLAG: delivery.path}
         case "auto":

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.handoff.cache import isolated
-from tuner.knobs import PGLE, Config, Delivery, environment, pins, processes, recipe_of, workload_knobs
+from tuner.knobs import EXPECT_PGLE, PGLE, Config, Delivery, environment, pins, processes, recipe_of, workload_knobs
 from tuner.machine import relevant
 from tuner.pipeline.context import Run
 from tuner.session import Launch, Role
@@ -18,7 +18,7 @@ __all__ = ["OWN_PGLE", "emitted", "guide_path", "launch"]
 _SHARED_CARD = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 # The compiler says only as INFO that it was handed a profile.
 _TALKATIVE = {"TF_CPP_MIN_LOG_LEVEL": "0"}
-OWN_PGLE = ("JAX_ENABLE_PGLE", "JAX_COMPILATION_CACHE_EXPECT_PGLE")
+OWN_PGLE = ("JAX_ENABLE_PGLE", EXPECT_PGLE)
 """Make jax recompile with a profile of its own, or look for what was: the knob's business."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from tuner.handoff.cache import CACHE_DIR
 from tuner.handoff.contents import Best
 
 __all__ = ["Content", "Dialect"]
@@ -18,7 +19,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
     `name`: what an object that needs a name is called after. `best`: the same settings in every form. `cache`: the
     folder of the sealed compilation cache where it was written, None if there is none or `env` says where it is.
-    `merged`: XLA_FLAGS holds the flags of the place where it will be loaded.
+    `bound`: variables of `env` that make a program slower where that cache isn't found. `merged`: XLA_FLAGS holds the
+    flags of the place where it will be loaded.
     """
 
     about: tuple[str, ...]
@@ -26,12 +28,14 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     best: Best
     cache: Path | None = None
+    bound: tuple[str, ...] = ()
     merged: bool = False
 
     @property
     def set(self) -> dict[str, str]:
-        """The variables that have a value, by name."""
-        return {name: value for name, value in sorted(self.env.items()) if value is not None}
+        """The variables that have a value, by name; those `bound` to the cache come with the place of it."""
+        place = {CACHE_DIR: str(self.cache)} if self.bound and self.cache is not None else {}
+        return {name: value for name, value in sorted({**self.env, **place}.items()) if value is not None}
 
     @property
     def unset(self) -> tuple[str, ...]:

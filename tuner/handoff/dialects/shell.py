@@ -8,7 +8,7 @@ from tuner.handoff.cache import CACHE_DIR
 from tuner.handoff.dialects.content import Content, Dialect
 from tuner.handoff.dialects.text import check_name, comments, head, joined, refuse
 
-__all__ = ["SHELL", "beside", "quoted", "sourced"]
+__all__ = ["SHELL", "beside", "free", "quoted", "sourced"]
 
 
 def sourced(env: Mapping[str, str | None], *, about: Sequence[str] = (), trailer: str = "") -> str:
@@ -34,11 +34,18 @@ def quoted(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
 
+def free(content: Content) -> dict[str, str | None]:
+    """The variables that hold whether or not the sealed cache is found, which `beside` looks for."""
+    return {n: value for n, value in content.env.items() if content.cache is None or n not in content.bound}
+
+
 def beside(content: Content) -> str:
-    """Shell text that finds the sealed cache beside the file, or else where it was written; "" without a cache."""
+    """Shell text that finds the sealed cache beside the file, or else where it was written, and sets what is bound to
+    it; "" without a cache."""
     if content.cache is None:
         return ""
     name = content.cache.name
+    bound = "".join(f"    export {n}={quoted(v)}\n" for n in content.bound if (v := content.env.get(n)) is not None)
     return f"""\
 # The compiled step is in the bundle's {name}. It is looked for beside this file, whose place bash knows, then
 # where it was written; found nowhere, the step is compiled as usual.
@@ -48,7 +55,7 @@ if [ -n "${{BASH_SOURCE:-}}" ] && [ -d "$(dirname -- "$BASH_SOURCE")/{name}" ]; 
 fi
 if [ -d "$tuner_bundle/{name}" ]; then
     export {CACHE_DIR}="$tuner_bundle/{name}"
-fi
+{bound}fi
 unset tuner_bundle
 """
 
@@ -59,7 +66,7 @@ def _write(content: Content, file: str) -> str:
         f"Load: . ./{file} in sh, dash, bash or a job script. Running it as a program sets nothing",
         "Not for docker --env-file: quotes would become part of the values. For that there is --format docker",
     )
-    return sourced(content.env, about=about, trailer=beside(content))
+    return sourced(free(content), about=about, trailer=beside(content))
 
 
 SHELL = Dialect(name="shell", consumer="sh, dash, bash", file="best.sh", write=_write, unsets=True)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from tuner.handoff.dialects.content import Content, Dialect
-from tuner.handoff.dialects.shell import beside, sourced
+from tuner.handoff.dialects.shell import beside, free, sourced
 from tuner.handoff.dialects.text import head
 
 __all__ = ["SLURM"]
@@ -27,7 +27,7 @@ def _write(content: Content, file: str) -> str:
         "Not through sbatch --export=NAME=value, which ends a value at its first comma",
         f"In containers (pyxis, enroot) a variable that the image sets stays as it is there{images}",
     )
-    return sourced(content.env, about=about, trailer=_EXPORT_ALL + beside(content))
+    return sourced(free(content), about=about, trailer=_EXPORT_ALL + beside(content))
 
 
 SLURM = Dialect(name="slurm", consumer="a Slurm job script", file="best.slurm.sh", write=_write, unsets=True)

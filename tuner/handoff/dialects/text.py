@@ -64,6 +64,11 @@ def cache_lines(content: Content, how: str) -> tuple[str, ...]:
     """Where the sealed cache is, and `how` it gets to where the program runs."""
     if content.cache is None:
         return ()
+    if content.bound:
+        return (
+            f"The compiled step is in {content.cache}: elsewhere, {how} and let {CACHE_DIR} name it.",
+            f"Where it can't be had, leave out {', '.join(content.bound)}: without the cache the step is slower for it",
+        )
     return (
         f"The compiled step is in {content.cache}: to load it, {how} and set",
         f"{CACHE_DIR}=/where/it/is/{content.cache.name}",
