@@ -15,7 +15,7 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Machine:
-    """A made-up /proc with two cores, in which process 100 is the tuner."""
+    """A made-up /proc with three cores, in which process 100 is the tuner and may run on the first two."""
 
     def __init__(self, root: Path) -> None:
         self.proc = root
@@ -24,18 +24,21 @@ class Machine:
         (root / "self/cgroup").write_text("0::/\n")
         self.cpu(0, 0)
 
-    def cpu(self, busy: int, steal: int) -> None:
-        """Ticks since boot."""
-        text = f"cpu  {busy} 0 0 5000 0 0 0 {steal} 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0 0 0\nintr 1\n"
-        (self.proc / "stat").write_text(text)
+    def cpu(self, busy: int, steal: int, others: int = 0) -> None:
+        """Ticks since boot: half of `busy` and of `steal` on each of the first two cores, `others` on the third."""
+        rows = [(busy // 2, steal // 2), (busy - busy // 2, steal - steal // 2), (others, 0)]
+        rows = [(busy + others, steal), *rows]
+        names = ["cpu ", "cpu0", "cpu1", "cpu2"]
+        lines = [f"{name} {used} 0 0 5000 0 0 0 {taken} 0 0" for name, (used, taken) in zip(names, rows, strict=True)]
+        (self.proc / "stat").write_text("\n".join([*lines, "intr 1", ""]))
 
     def process(self, pid: int, parent: int, ticks: int = 0) -> None:
         (self.proc / str(pid)).mkdir(exist_ok=True)
         stat = f"{pid} (a (b) c) S {parent} {' '.join(['0'] * 9)} {ticks} 0 0 0 20 0 1"
         (self.proc / str(pid) / "stat").write_text(stat)
 
-    def conditions(self, devices: FakeDevices | None = None) -> Conditions:
-        return Conditions(devices, proc=self.proc, cgroups=self.proc, clock=lambda: self.now, pid=100)
+    def conditions(self, devices: FakeDevices | None = None, cpus: frozenset[int] = frozenset({0, 1})) -> Conditions:
+        return Conditions(devices, proc=self.proc, cgroups=self.proc, clock=lambda: self.now, pid=100, cpus=cpus)
 
 
 @pytest.fixture
@@ -66,6 +69,26 @@ def test_what_our_processes_use_is_not_other(machine: Machine) -> None:
     assert found["other_cores"] == pytest.approx(500 * TICK / 10)
     assert found["steal"] == pytest.approx(20 * TICK / 10 / 2)
     assert found["cores"] == 2
+
+
+def test_what_others_do_on_their_own_cores_is_no_disturbance(machine: Machine) -> None:
+    """A scheduler binds each job of a host to cores of its own."""
+    conditions = machine.conditions()
+    before = conditions.sample()
+    machine.now = 10.0
+    machine.cpu(busy=0, steal=0, others=1000)
+    found = readings(before, conditions.sample())
+    assert (found["other_cores"], found["cores"]) == (0.0, 2.0)
+
+
+def test_cores_that_a_container_numbers_anew_are_all_ours(machine: Machine) -> None:
+    conditions = machine.conditions(cpus=frozenset({17, 18, 19}))
+    before = conditions.sample()
+    machine.now = 10.0
+    machine.cpu(busy=500, steal=0, others=500)
+    found = readings(before, conditions.sample())
+    assert found["other_cores"] == pytest.approx(1000 * TICK / 10)
+    assert found["cores"] == 3.0
 
 
 def test_a_child_stays_ours_when_its_parent_ends(machine: Machine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Protocol
 
 from tuner.machine import cgroup
 from tuner.machine.devices import DeviceReader, DeviceState, FakeDevices
+from tuner.machine.host import usable_cpus
 
 __all__ = ["Conditions", "Sampler", "calm", "disturbed", "readings"]
 
+_CORE = re.compile(r"cpu\d+")
 # The kernel counts CPU time in ticks of 10 ms: over less than this a share of it means nothing.
 _SHORTEST_S = 0.1
 # A reader that takes longer than this (the nvidia-smi program) is asked every `_SLOW_EVERY_S` only.
@@ -42,7 +45,9 @@ class Sampler(Protocol):
 class Conditions:
     """Samples the host and its accelerators in a few milliseconds.
 
-    Everything that descends from this process counts as our own; the rest is "other". One caller at a time.
+    Everything that descends from this process counts as our own; the rest is "other". Of the host's cores only `cpus`
+    count, by default those that this process may run on: what others do on theirs is no disturbance to a job that a
+    scheduler bound to its own. One caller at a time.
     """
 
     def __init__(
@@ -53,11 +58,13 @@ class Conditions:
         cgroups: Path = cgroup.CGROUPS,
         clock: Callable[[], float] = time.monotonic,
         pid: int | None = None,
+        cpus: frozenset[int] | None = None,
     ) -> None:
         self._devices = FakeDevices() if devices is None else devices
         self._proc = proc
         self._cgroups = cgroups
         self._clock = clock
+        self._cpus = usable_cpus() if cpus is None else cpus
         self._family = _Family(proc, os.getpid() if pid is None else pid)
         self._states: tuple[DeviceState, ...] = ()
         self._states_at = float("-inf")
@@ -65,7 +72,7 @@ class Conditions:
     def sample(self) -> dict[str, float]:
         """Readings of this moment; what can't be read here is left out.
 
-        Times are in seconds: `time_s` (monotonic), `busy_s`, `steal_s` (of all cores, since boot), `own_s` (our
+        Times are in seconds: `time_s` (monotonic), `busy_s`, `steal_s` (of these cores, since boot), `own_s` (our
         processes), `throttled_s` (by the CPU quota). `cores`, `load_1m`, `oom_kills`; for each accelerator *i*
         `gpu<i>_clock_mhz`, `_temperature_c`, `_power_w`, `_free_bytes`, `_foreign` (processes that aren't ours) and
         `_throttle_<reason>` = 1.
@@ -88,13 +95,16 @@ class Conditions:
             own = self._family.cpu_s()
         except OSError:
             return {}
-        ticks = [int(n) for n in lines[0].split()[1:]]
-        user, nice, system, _idle, _wait, irq, softirq, steal = ticks[:8]
+        cores = {name: [int(n) for n in ticks] for name, *ticks in map(str.split, lines) if _CORE.fullmatch(name)}
+        # Some containers number their cores from 0 on and show no others; then all that are shown are ours.
+        ours = [cores[name] for cpu in self._cpus if (name := f"cpu{cpu}") in cores]
+        ours = ours if len(ours) == len(self._cpus) else list(cores.values())
+        user, nice, system, _idle, _wait, irq, softirq, steal = (sum(core[i] for core in ours) for i in range(8))
         return {
             "busy_s": (user + nice + system + irq + softirq) / _TICKS_PER_S,
             "steal_s": steal / _TICKS_PER_S,
             "own_s": own,
-            "cores": float(sum(line.startswith("cpu") for line in lines) - 1),
+            "cores": float(len(ours)),
         }
 
     def _device_states(self, now: float) -> tuple[DeviceState, ...]:

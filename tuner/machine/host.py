@@ -10,7 +10,7 @@ import msgspec
 
 from tuner.machine import cgroup
 
-__all__ = ["Host", "network_filesystem", "read_host"]
+__all__ = ["Host", "network_filesystem", "read_host", "usable_cpus"]
 
 _NETWORK_FILESYSTEMS = frozenset(
     {
@@ -78,7 +78,7 @@ def read_host(*, proc: Path = cgroup.PROC, cgroups: Path = cgroup.CGROUPS) -> Ho
     memory = _memory(proc)
     return Host(
         cpu=_cpu_model(proc),
-        cores=_affinity(),
+        cores=len(usable_cpus()),
         quota=cgroup.cpu_quota(proc=proc, root=cgroups),
         memory_bytes=memory if limit is None else min(memory, limit),
         kernel=f"{os.uname().sysname} {os.uname().release}",
@@ -106,10 +106,11 @@ def network_filesystem(path: Path, *, proc: Path = cgroup.PROC) -> str:
     return kind if kind in _NETWORK_FILESYSTEMS else ""
 
 
-def _affinity() -> int:
+def usable_cpus() -> frozenset[int]:
+    """Numbers of the cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
 
 
 def _cpu_model(proc: Path) -> str:
