@@ -34,6 +34,7 @@ FORMS: Mapping[str, Sequence[str]] = {
     "decode": ("--objective", "p50"),
     "attention-xla": ("--knob", "form=xla"),
 }
+_PARTS = ("total", "compile", "steps", "checks", "starts", "profiles", "other")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -110,10 +111,13 @@ def table(folder: Path) -> str:
             mean = math.exp(sum(emitted[n] for n in part) / len(part))
             lines.append(f"\nGeometric mean over the default, {title}, {len(part)} workloads: {mean:.3f}x.")
     lines += ["", *(warnings or ["No preset lies beyond what was emitted."]), "", "Where the time went, seconds:", ""]
-    lines += ["| workload | total | compile | steps | starts | other | of it other |", "|" + "---|" * 7]
+    lines += [
+        "| workload | total | compile | steps | checks | processes | profiles | other | of it other |",
+        "|" + "---|" * 9,
+    ]
     for name, result in results.items():
         spent = result["time"]
-        parts = " | ".join(f"{spent[key]:.0f}" for key in ("total", "compile", "steps", "starts", "other"))
+        parts = " | ".join(f"{spent[key]:.0f}" for key in _PARTS)
         lines.append(f"| {name} | {parts} | {100 * spent['other'] / spent['total']:.1f} % |")
     return "\n".join(lines)
 

@@ -133,7 +133,8 @@ def test_knobs_that_left_are_counted_by_class_with_reasons() -> None:
 def test_time_by_stage() -> None:
     """What ended has its seconds; the one that was interrupted says so, and the others were not run."""
     time = section(rendered(interrupted()), "time")
-    assert "time 18 s: compiling 4.5 s, timed steps 5.1 s, process starts 4.0 s, other 4.5 s" in time
+    assert "time 18 s: compiling 4.5 s, timed steps 5.1 s, checking numbers 1.4 s, starting and ending" in time
+    assert "5.5 s, other 1.6 s (9%)" in time
     assert "search 3.1 s interrupted after 1 trial minimise – not run" in time
     assert "search 1.6 s under way after 1 trial" in section(rendered(interrupted()[:-3]), "time")
     assert "baseline 0.0 s under way presets – not run" in section(rendered(faster()[:3]), "time")

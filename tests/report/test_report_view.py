@@ -12,9 +12,7 @@ from tuner.protocol.failure import FailureClass
 from tuner.report.view import STAGES, RunView, gone
 from tuner.store.events import (
     AnyEvent,
-    CandidateCompiled,
     Interruption,
-    RoundTimed,
     RunFinished,
     RunStarted,
     SessionClosed,
@@ -169,19 +167,6 @@ def test_a_stage_that_ends_after_the_interruption_clears_it() -> None:
     events = interrupted()[:-1]
     ended = StageFinished(stage="search", seconds=1.0, record=RunView.of(faster()).search)
     assert not RunView.of([*events, ended]).interrupted
-
-
-def test_time_is_split_by_what_it_went_into() -> None:
-    """Compiles, timed steps with their discarded ones, and process starts add up from the events."""
-    events = faster()
-    spent = RunView.of(events).spent
-    assert spent.compile_s == pytest.approx(0.65 * sum(isinstance(e, CandidateCompiled) for e in events))
-    assert spent.starts_s == pytest.approx(sum(e.start_s for e in events if isinstance(e, SessionStarted)))
-    blocks = [b for e in events if isinstance(e, RoundTimed) for b in e.blocks]
-    assert spent.steps_s == pytest.approx(sum(b.seconds + b.first_s for b in blocks))
-    assert spent.total_s == pytest.approx(events[-1].time - events[0].time)
-    parts = spent.compile_s + spent.steps_s + spent.starts_s + spent.other_s
-    assert parts == pytest.approx(spent.total_s)
 
 
 def test_notices_come_once_each() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -12,9 +11,9 @@ from tuner.knobs import PROFILE_FLAG, UNSET, Knob, KnobStatus, applies, from_wor
 from tuner.machine import environment_of
 from tuner.pipeline.bench import Bench, Benches
 from tuner.pipeline.context import Run
-from tuner.pipeline.launches import OWN_PGLE, launch
+from tuner.pipeline.flag_parser import FlagParser
+from tuner.pipeline.launches import OWN_PGLE
 from tuner.profile import churn
-from tuner.protocol import xla_flags
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Loaded, OptionValue
 from tuner.session.failures import log_text
@@ -22,14 +21,13 @@ from tuner.store.records import ProbeRecord
 
 __all__ = ["offered_knobs", "run_probe"]
 
-# A name no XLA has: the parser names it beside every other unknown one, and then the process ends.
-_BOGUS = "xla_tuner_no_such_flag"
-
 
 def run_probe(run: Run, benches: Benches) -> ProbeRecord:
     """Start the home session and ask it, the compiler and the XLA_FLAGS parser what there is."""
     run.status("probe", "starting the home session")
-    bench = _home(run, benches)
+    with FlagParser(run, [k for k in run.space.knobs if k.risk != "hang" or k.name in run.options.override]) as parser:
+        bench = _home(run, benches)
+        not_as_flag = parser.refused()
     loaded = bench.loaded
     _refuse_overwritten_flags(run, loaded)
     for text in (*loaded.notices, *(found.told for found in churn(loaded.recompiled))):
@@ -43,8 +41,7 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
     knobs = [k for knob in staying if (k := _sized(knob, bench.control.collective_bytes, left)) is not None]
     run.status("probe", f"asking the compiler about {len(knobs)} knobs")
     types = _types(bench, knobs)
-    unknown_as_flag = _unknown_as_flag(run, [k for k in knobs if k.carrier == "xla_flag"])
-    live = [kept for k in knobs if (kept := _as_known(k, types, unknown_as_flag, left)) is not None]
+    live = [kept for k in knobs if (kept := _as_known(k, types, not_as_flag, left)) is not None]
     live = _drop_bad_values(bench, live, types, left)
     return ProbeRecord(
         environment=environment_of(loaded, run.devices, run.host),
@@ -169,47 +166,18 @@ def _types(bench: Bench, knobs: Sequence[Knob]) -> dict[str, str | None]:
     return bench.session.probe(list(dict.fromkeys([*names, *more]))).types
 
 
-def _unknown_as_flag(run: Run, knobs: Sequence[Knob]) -> dict[str, str]:
-    """Which flags XLA_FLAGS can't carry, and why: the parser does not know the name, or refuses the value.
-
-    One throw-away child gets all of them and a bogus one, so that it always ends: its last words list exactly the
-    unknown ones. A refused value ends it earlier, with the flag's name: then once more without that one.
-    """
-    given = {n: next(v for v in k.values if v != UNSET) for k in knobs for n in (k.name, *k.aliases)}
-    refused: dict[str, str] = {}
-    while True:
-        asked = {n: v for n, v in given.items() if n not in refused} | {_BOGUS: "1"}
-        text = xla_flags.render([xla_flags.Flag(name=n, value=v) for n, v in asked.items()])
-        session = run.factory(launch(run, "flags", role="probe", config=run.held, env={"XLA_FLAGS": text}))
-        try:
-            session.start()
-            return refused
-        except SessionEnded as ended:
-            failure = ended.failure
-        finally:
-            session.close()
-        named = [n for n in re.findall(r"--(xla\w+)", failure.message) if n in asked]
-        if failure.kind is FailureClass.BAD_VALUE and named:
-            refused[named[0]] = f"XLA_FLAGS refuses the value {asked[named[0]]!r}"
-            continue
-        unknown = named if failure.kind is FailureClass.UNSUPPORTED else []
-        return refused | dict.fromkeys(
-            unknown, "this jaxlib takes it as a compile option only: an env-file can't carry it"
-        )
-
-
 def _as_known(
-    knob: Knob, types: Mapping[str, str | None], unknown_as_flag: Mapping[str, str], left: list[KnobStatus]
+    knob: Knob, types: Mapping[str, str | None], not_as_flag: Mapping[str, str], left: list[KnobStatus]
 ) -> Knob | None:
     """The knob under the name and in the lane that this jaxlib has for it; None if it has none."""
     if knob.carrier != "xla_flag":
         return knob
     for name in (knob.name, *knob.aliases):
-        as_option, as_flag = types.get(name) is not None, name not in unknown_as_flag
+        as_option, as_flag = types.get(name) is not None, name not in not_as_flag
         if not as_option and not as_flag:
             continue
         if not as_flag:
-            left.append(KnobStatus(name=knob.name, status="unsupported", reason=unknown_as_flag[name]))
+            left.append(KnobStatus(name=knob.name, status="unsupported", reason=not_as_flag[name]))
             return None
         if name != knob.name:
             left.append(KnobStatus(name=knob.name, status="renamed", reason=f"this jaxlib calls it {name}"))

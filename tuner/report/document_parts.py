@@ -152,13 +152,16 @@ class FailurePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TimePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Seconds by the clock: waiting for compiles, running timed steps, starting processes, all else."""
+    """Seconds by the clock: waiting for compiles, running timed steps, `starts`: starting and ending processes,
+    `checks`: comparing numbers, taking profiles, all else."""
 
     total: float
     compile: float
     steps: float
     starts: float
     other: float
+    checks: float = 0.0
+    profiles: float = 0.0
 
 
 class UnfinishedPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

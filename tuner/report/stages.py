@@ -43,7 +43,9 @@ def stage_rows(view: RunView) -> list[tuple[str, str, str]]:
 def spent_on(view: RunView) -> str:
     """The run's time by the clock, in one phrase."""
     spent = view.spent
+    profiles = f"profiles {duration(spent.profiles_s)}, " if spent.profiles_s else ""
     return (
         f"{duration(spent.total_s)}: compiling {duration(spent.compile_s)}, timed steps {duration(spent.steps_s)}, "
-        f"process starts {duration(spent.starts_s)}, other {duration(spent.other_s)}"
+        f"checking numbers {duration(spent.checks_s)}, starting and ending processes {duration(spent.processes_s)}, "
+        f"{profiles}other {duration(spent.other_s)} ({spent.other_s / spent.total_s if spent.total_s else 0:.0%})"
     )

@@ -13,6 +13,7 @@ from tuner.knobs.status import KnobStatus
 from tuner.measure.objective import Objective
 from tuner.measure.types import Verdict
 from tuner.protocol.failure import Failure, FailureClass
+from tuner.report.spent import Spent, clocked, spent
 from tuner.store.events import (
     AnyEvent,
     CandidateCompiled,
@@ -42,7 +43,7 @@ from tuner.store.records import (
     StageRecord,
 )
 
-__all__ = ["STAGES", "Counts", "FailedCandidate", "RunView", "Spent", "gone"]
+__all__ = ["STAGES", "Counts", "FailedCandidate", "RunView", "gone"]
 
 STAGES: tuple[str, ...] = tuple(kind.__struct_config__.tag for kind in get_args(StageRecord))
 """Every stage, in the order of the pipeline."""
@@ -76,16 +77,6 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     deduplicated: int
     timed: int
     failed: dict[str, int]
-
-
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds by the clock: waiting for compiles, running timed steps, starting processes, all else."""
-
-    compile_s: float
-    steps_s: float
-    starts_s: float
-    other_s: float
-    total_s: float
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +138,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         statuses = (*(probe.left if probe else ()), *(screen.left if screen else ()))
         live = frozenset(screen.live if screen else probe.live if probe else ())
         left = gone(statuses, live)
-        elapsed, since_stage = _clocked(events)
+        elapsed, since_stage = clocked(events)
         interruption, exit_code = _ending(events)
         stages = {event.stage: event.seconds for event in finished}
         return cls(
@@ -189,7 +180,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
                 timed=sum(trial.value is not None and trial.shared_with < 0 for trial in trials),
                 failed=dict(Counter(entry.failure.kind.value for entry in failed).most_common()),
             ),
-            spent=_spent(kinds, max(elapsed, sum(stages.values()))),
+            spent=spent(events, max(elapsed, sum(stages.values()))),
             profiles=tuple(_of(kinds, Profiled)),
         )
 
@@ -331,36 +322,3 @@ def _unfinished(records: Mapping[str, StageRecord], interruption: str, exit_code
     stage = STAGES[done + 1] if done + 1 < len(STAGES) else ""
     # A report is written from inside its own stage: that alone leaves nothing open.
     return "" if exit_code is None and stage == "report" else stage
-
-
-def _clocked(events: Sequence[AnyEvent]) -> tuple[float, float]:
-    """Seconds the run was at work, and those since its last finished stage; pauses between invocations don't count."""
-    elapsed = at_stage = 0.0
-    previous: float | None = None
-    ended = False
-    for event in events:
-        if isinstance(event, RunStarted) or (ended and isinstance(event, SessionStarted)):
-            # The session's own start belongs to the new invocation, whose first event it may be.
-            elapsed += event.start_s if isinstance(event, SessionStarted) else 0.0
-            previous, ended = None, False
-        if previous is not None:
-            elapsed += max(0.0, event.time - previous)
-        previous = event.time
-        ended = ended or isinstance(event, (Interruption, RunFinished))
-        if isinstance(event, StageFinished):
-            at_stage = elapsed
-    return elapsed, elapsed - at_stage
-
-
-def _waited_s(event: CandidateCompiled) -> float:
-    """Seconds that the run waited for this candidate (a log that doesn't say: its own compile time)."""
-    return event.compiled.lower_s + event.compiled.compile_s if event.share_s is None else event.share_s
-
-
-def _spent(kinds: Mapping[type, list[Any]], total_s: float) -> Spent:
-    blocks = [block for event in _of(kinds, RoundTimed) for block in event.blocks]
-    compile_s = sum(_waited_s(event) for event in _of(kinds, CandidateCompiled))
-    steps_s = sum(block.first_s + block.seconds for block in blocks)
-    starts_s = sum(event.start_s for event in _of(kinds, SessionStarted))
-    other_s = max(0.0, total_s - compile_s - steps_s - starts_s)
-    return Spent(compile_s=compile_s, steps_s=steps_s, starts_s=starts_s, other_s=other_s, total_s=total_s)

@@ -93,13 +93,13 @@ class FakeSession:
     def start(self) -> Loaded:
         self._life.begin()
         machine = self._machine
+        machine.begin(self._made_s)
+        if failure := self._refused_flags():  # before anything is put on the device
+            raise self._die(failure)
         if machine.max_sessions is not None and len(machine.living) >= machine.max_sessions:
             message = "RESOURCE_EXHAUSTED: Out of memory: another process holds the device"
             raise self._die(Failure(kind=FailureClass.OUT_OF_MEMORY, phase="load", message=message))
         self.alive = True
-        machine.begin(self._made_s)
-        if failure := self._refused_flags():
-            raise self._die(failure)
         if fault := machine.fault(self._settings(), "load"):
             raise self._die(_failure(fault))
         return self._loaded()
@@ -270,16 +270,16 @@ class FakeSession:
         }
 
     def _refused_flags(self) -> Failure | None:
-        """How XLA ends over the text of XLA_FLAGS."""
+        """How XLA ends over XLA_FLAGS: at the first value that it can't read, else over all unknown names."""
         machine = self._machine
         options = {n: v for n, v in self._flags.items() if not n.startswith("jax_")}
+        if bad := next((c for n, v in options.items() if (c := machine.refuses_flag(n, v))), None):
+            message = f"E{_AT} command_line_flags.cc:93] {bad}"
+            return Failure(kind=FailureClass.BAD_VALUE, phase="load", message=message, exit_code=1)
         if unknown := [f"--{n}={v}" for n, v in options.items() if not machine.has_flag(n)]:
             flags = "flag" if len(unknown) == 1 else "flags"
             message = f"{_AT} parse_flags_from_env.cc:234] Unknown {flags} in XLA_FLAGS: {' '.join(unknown)}"
             return Failure(kind=FailureClass.UNSUPPORTED, phase="load", message=f"F{message}", exit_code=1)
-        if bad := next((c for n, v in options.items() if (c := machine.refuses_flag(n, v))), None):
-            message = f"E{_AT} command_line_flags.cc:93] {bad}"
-            return Failure(kind=FailureClass.BAD_VALUE, phase="load", message=message, exit_code=1)
         return None
 
     def _compile(self, variant: Variant, cache: FakeCache | None = None) -> Compiled | Failure:

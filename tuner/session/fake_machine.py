@@ -160,7 +160,9 @@ class FakeMachine:
         """A new session on this machine; all of them are kept in `sessions`."""
         from tuner.session.fake import FakeSession  # a session knows its machine; only this call needs the reverse
 
-        session = FakeSession(self, launch, seed=f"{self.seed}/{len(self.sessions)}/{launch.name}")
+        # By name: those that are made side by side come in any order.
+        before = sum(session.launch.name == launch.name for session in self.sessions)
+        session = FakeSession(self, launch, seed=f"{self.seed}/{before}/{launch.name}")
         self.sessions.append(session)
         return session
 
