@@ -1,6 +1,7 @@
 """Tune workloads, re-measure what each run emitted, and keep the raw data of both, with no path of this machine in it.
 
     python tests/benchmarks/keep.py workloads/gpt.py workloads/mlp.py --budget 10m --out tests/benchmarks/results/h100
+    python tests/benchmarks/keep.py workloads/decode.py --tune "--objective p50" --suffix -p50 --out results
 
 A workload leaves NAME-jaxVERSION.events.jsonl.gz, the run's whole log, and NAME-jaxVERSION.remeasured.json, what
 `remeasure.py` found for its env-file afterwards (only of a run that emitted settings). What the runs took and found is
@@ -80,7 +81,7 @@ def keep(workload: Path, options: argparse.Namespace, scratch: Path) -> None:
         text = (run / "events.jsonl").read_text()
         events = [decode(line) for line in text.encode().splitlines()]
         jax = next(e.loaded.versions["jax"] for e in events if isinstance(e, SessionStarted))
-        name = f"{workload.stem}-jax{jax}"
+        name = f"{workload.stem}{options.suffix}-jax{jax}"
         data = gzip.compress(portable(text, folders).encode(), 9, mtime=0)
         (options.out / f"{name}.events.jsonl.gz").write_bytes(data)
         print(*facts(events), sep="\n", flush=True)
@@ -100,6 +101,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6, help="of the re-measurement")
     parser.add_argument("--seconds", type=float, default=1.5, help="timed seconds a process of the re-measurement")
     parser.add_argument("--tune", default="", metavar="OPTIONS", help="more options for the runs: '--space pgle'")
+    parser.add_argument("--suffix", default="", help="of the names in --out: '-numerics', '-xla'")
     parser.add_argument("--scratch", type=Path, help="keep the stores, with their bundles, in this folder")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
