@@ -1,6 +1,8 @@
 """Stage 6, minimise: cut the winner down to the settings that matter, each with its own effect.
 
-Every reduced config is compared with the *full* winner, so that the losses of several drops can't add up.
+Every reduced config is compared with the *full* winner, so that the losses of several drops can't add up. Where that
+can't be settled at this noise, the smallest config that loses no more than allowed *by its estimate* is the first
+finalist: the budget may not have room for a second, and must not be bet on a loss that is likely.
 """
 
 from __future__ import annotations
@@ -44,58 +46,56 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
     seconds = run.budget.share_s("minimise")
     dropped: dict[str, str] = {}
     full = winner.config
-    core = _drop_inert(run, benches, full, dropped)
+    core = whole = _drop_inert(run, benches, full, dropped)
     allowed = allowed_loss(winner.estimate.gain, run.margin)
-    whole = core
-    if not _all_subsets(run, benches, core, seconds / 2):
-        core = _without_the_least(run, benches, whole, allowed, seconds / 2, dropped)
+    losses: dict[Config, Estimate] = {}
+    if not _all_subsets(run, benches, whole, seconds / 2):
+        losses = _one_after_another(run, benches, whole, allowed, seconds / 2)
+        core = _smallest(run, {c: e for c, e in losses.items() if e.gain >= -allowed}, default=whole)
     winner = msgspec.structs.replace(winner, config=whole)
     reduced, resolved = core, core == whole
-    effects: tuple[Effect, ...] = ()
     if len(core) > 1 and _all_subsets(run, benches, core, seconds / 2):
         subsets = [Config(s) for n in range(1, len(core)) for s in itertools.combinations(core.settings, n)]
-        losses = _against(run, benches, whole, subsets, seconds / 2)
-        effects = _lost(whole, {n: losses[c] for n in whole.names if (c := whole.drop(n)) in losses})
-        reduced, resolved = smallest_not_inferior(losses, full=core, allowed=allowed, peaks=run.peaks)
+        found = _against(run, benches, whole, subsets, seconds / 2)
+        losses |= found
+        reduced, resolved = smallest_not_inferior(found, full=core, allowed=allowed, peaks=run.peaks)
         if not resolved:
-            reduced = min(
-                (c for c, loss in losses.items() if _plausible(loss, allowed)),
-                key=lambda c: (*tie_break(len(c), run.peaks.get(c)), -losses[c].gain),
-                default=core,
-            )
-        for name in sorted(core.names - reduced.names):
-            dropped[name] = f"without all of these the gain changes by {_percent(losses[reduced])}"
+            reduced = _smallest(run, {c: e for c, e in found.items() if e.gain >= -allowed}, default=core)
+    for name in sorted(whole.names - reduced.names):
+        dropped[name] = f"without all of these the gain changes by {_percent(losses[reduced])}"
     measured = _as_measured(run, benches, reduced, seconds / 8) or winner
+    shorter = _smallest(run, {c: e for c, e in losses.items() if _plausible(e, allowed)}, default=reduced)
+    if not resolved and len(shorter) < len(reduced):
+        runner_up = _as_measured(run, benches, shorter, seconds / 8)
+    else:
+        runner_up = _runner_up(winner, reduced, best, resolved=resolved)
     return MinimiseRecord(
         winner=winner,
         reduced=measured,
-        runner_up=_runner_up(winner, reduced, best, resolved=resolved),
+        runner_up=runner_up,
         dropped=dropped,
         effects=_effects(run, benches, measured, seconds / 4),
-        winner_effects=effects,
+        winner_effects=_lost(whole, {n: losses[c] for n in whole.names if (c := whole.drop(n)) in losses}),
     )
 
 
-def _without_the_least(
-    run: Run, benches: Benches, whole: Config, allowed: float, seconds: float, dropped: dict[str, str]
-) -> Config:
-    """Take settings out of `whole` one after another, those first whose absence alone costs least, and return the
-    smallest rest that may do. Twice as many candidates as settings, where all subsets would be too many."""
+def _smallest(run: Run, losses: Mapping[Config, Estimate], *, default: Config) -> Config:
+    """Of these the one with the fewest settings; among equals the one that loses least."""
+    key = {c: (*tie_break(len(c), run.peaks.get(c)), -e.gain) for c, e in losses.items()}
+    return min(key, key=key.__getitem__, default=default)
+
+
+def _one_after_another(
+    run: Run, benches: Benches, whole: Config, allowed: float, seconds: float
+) -> dict[Config, Estimate]:
+    """What is lost where settings are taken out of `whole`: each alone, then one after another, those first whose
+    absence alone costs least. Twice as many candidates as settings, where all subsets would be too many."""
     alone = _against(run, benches, whole, [whole.drop(n) for n in sorted(whole.names)], seconds / 2)
     removable = sorted((c for c in alone if _plausible(alone[c], allowed)), key=lambda c: -alone[c].gain)
     rests = [whole]
     for config in removable:
         rests.append(Config(tuple(s for s in rests[-1].settings if s in config.settings)))
-    losses = _against(run, benches, whole, [c for c in rests[2:] if c != DEFAULT], seconds / 2)
-    losses |= {c: alone[c] for c in rests[1:2]}
-    rest = min(
-        (c for c in losses if _plausible(losses[c], allowed)),
-        key=lambda c: tie_break(len(c), run.peaks.get(c)),
-        default=whole,
-    )
-    for name in sorted(whole.names - rest.names):
-        dropped[name] = f"without all of these the gain changes by {_percent(losses[rest])}"
-    return rest
+    return alone | _against(run, benches, whole, [c for c in rests[2:] if c != DEFAULT], seconds / 2)
 
 
 def _drop_inert(run: Run, benches: Benches, config: Config, dropped: dict[str, str]) -> Config:
@@ -219,14 +219,14 @@ def _as_measured(run: Run, benches: Benches, config: Config, seconds: float) -> 
 
 
 def _plausible(loss: Estimate, allowed: float) -> bool:
-    """Where this noise can't prove that little is lost, nor that more is. So a setting stays only where it is shown to
-    matter; the full winner is confirmed beside what is left, and wins there if it is shown to be better."""
+    """Where this noise can't prove that more is lost than allowed. What is shorter than the first finalist and may do
+    as well is confirmed beside it, and stays unless the longer one is shown to be better."""
     return loss.high >= -allowed
 
 
 def _runner_up(winner: Measured, reduced: Config, best: Sequence[Measured], *, resolved: bool) -> Measured | None:
-    """The second finalist: the full winner if it could not be told from the reduced one at this noise, else the next
-    best program whose interval reaches the winner's estimate."""
+    """The second finalist where nothing shorter may do: the full winner if it could not be told from the reduced one at
+    this noise, else the next best program whose interval reaches the winner's estimate."""
     if not resolved and reduced != winner.config:
         return winner  # confirm picks the shorter one unless the full one is better by the margin
     for other in best:
