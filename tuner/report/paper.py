@@ -14,7 +14,7 @@ from tuner.report.details import knobs_section, machine_section, memory_section,
 from tuner.report.forest import ForestRow, forest
 from tuner.report.headline import headline, next_step
 from tuner.report.levels import step_times
-from tuner.report.noise import claims, draws, resolved, unsteady
+from tuner.report.noise import claims, draws, resolved
 from tuner.report.others import checked, said
 from tuner.report.provenance import provenance_section
 from tuner.report.samples import pair_samples
@@ -22,7 +22,7 @@ from tuner.report.view import RunView
 from tuner.report.where import where_section
 from tuner.report.wording import change, clean, count, percent, ratio, reason, sentence, setting, settings
 from tuner.store.events import AnyEvent
-from tuner.store.records import Finalist
+from tuner.store.records import Finalist, SealRecord
 
 __all__ = ["run_paper"]
 
@@ -99,8 +99,8 @@ def _what_to_do(view: RunView, files: Mapping[str, str], beside: Path | None) ->
     blocks: list[Block] = []
     faster = view.confirm is not None and view.confirm.verdict is Verdict.FASTER
     if step.command:
-        lead = "Set what was found" if faster else "Next"
-        blocks += [Prose(text=f"{lead}: {step.purpose}."), Commands(lines=(step.command,))]
+        lead = "Set what was found," if faster and "shell" in files else "This"
+        blocks += [Prose(text=f"{lead} {step.purpose}:"), Commands(lines=(step.command,))]
     else:
         blocks.append(Prose(text=f"{sentence(step.purpose)}."))
     if not faster or view.confirm is None:
@@ -110,6 +110,7 @@ def _what_to_do(view: RunView, files: Mapping[str, str], beside: Path | None) ->
         blocks.append(
             Table(caption="What the files set, as it was sealed", head=("variable", "value"), rows=environment)
         )
+        blocks += _cache(view.seal)
     else:
         kept = tuple(setting(name, text) for name, text in view.confirm.chosen.settings)
         blocks += [Prose(text="No bundle was sealed yet; the settings are:"), Commands(lines=kept)]
@@ -119,13 +120,26 @@ def _what_to_do(view: RunView, files: Mapping[str, str], beside: Path | None) ->
     return blocks
 
 
+def _cache(seal: SealRecord) -> list[Block]:
+    """What a file of variables can't set, since it may be moved: where the compiled step lies."""
+    if not seal.cache_requests:
+        return []
+    text = (
+        "The compiled step lies in the bundle's jax_cache. The file for a shell points JAX_COMPILATION_CACHE_DIR "
+        "there; with another file, set it yourself"
+    )
+    if "JAX_COMPILATION_CACHE_EXPECT_PGLE" in seal.environment:
+        return [Prose(text=f"{text}: a step that isn't found there runs slower than by default.", tone="warn")]
+    return [Prose(text=f"{text}.")]
+
+
 def _how_sure(view: RunView) -> list[Block]:
     confirm = view.confirm
     if confirm is None:
         return [Prose(text="Nothing was confirmed in fresh processes, so nothing is claimed.", tone="warn")]
     blocks: list[Block] = []
     if confirm.unstable:
-        blocks.append(Prose(text=f"{sentence(unsteady(view, confirm))}.", tone="bad"))
+        blocks.append(Prose(text=f"This machine is unstable: {confirm.unstable}.", tone="bad"))
     if not confirm.finalists:
         return [*blocks, Prose(text="No candidate was worth confirming, so nothing was compared in fresh processes.")]
     margin = min_gain(view)
@@ -218,8 +232,12 @@ def _settings(view: RunView) -> list[Block]:
                 margin=min_gain(view),
             )
         )
-    told = tuple((Code(text), ratio(e) if e else "not measured by itself") for text, e in rows)
-    blocks.append(Table(caption="Settings kept", head=("setting", "effect"), rows=told))
+    why = {knob.name: knob.why for knob in view.probe.knobs} if view.probe else {}
+    told = tuple(
+        (Code(text), ratio(e) if e else "not measured by itself", why.get(name, ""))
+        for (text, e), (name, _) in zip(rows, confirm.chosen.settings, strict=True)
+    )
+    blocks.append(Table(caption="Settings kept", head=("setting", "effect", "what it does"), rows=told))
     if minimise and minimise.dropped:
         winner = minimise.winner.config if minimise.winner else DEFAULT
         gone = tuple((Code(setting(name, winner.get(name))), why) for name, why in minimise.dropped.items())

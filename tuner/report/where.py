@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
 from tuner.profile.types import Breakdown, KernelRow, OpRow, RankRow, Roofline, StepProfile
-from tuner.report.blocks import Block, Cell, Code, Fold, Prose, Section, Table
+from tuner.report.blocks import Block, Cell, Code, Commands, Fold, Prose, Section, Table
 from tuner.report.layout import Page
 from tuner.report.roofs import roofs
 from tuner.report.stacked import stacked
@@ -38,12 +39,16 @@ _SETTINGS = "knobs"
 
 
 def where_section(view: RunView) -> Section:
-    """Empty if nothing was profiled."""
+    """Of a run with a verdict that profiled nothing, how that is done; empty before there is one."""
     sides = [(_side(p), p.profile) for p in _in_order(view.profiles) if p.profile is not None]
     blocks: list[Block] = []
     if sides:
         blocks = profile_blocks(sides)
         blocks.insert(0, Prose(text="Each in a fresh process of its own, in which nothing was measured."))
+    elif view.confirm is not None:
+        found = ["--run", view.run] if view.confirm.chosen != DEFAULT else []
+        command = shlex.join(["tune", "profile", view.workload, *found])
+        blocks = [Prose(text="This run took no profile. By itself:"), Commands(lines=(command,))]
     return Section(name="where", title="Where the time went", blocks=tuple(blocks))
 
 
