@@ -302,4 +302,5 @@ def test_a_fragment_for_notebooks_has_no_looks_of_its_own() -> None:
     root = ET.fromstring(f"<div>{fragment}</div>")
     assert [local(e) for e in root][:1] == ["h3"]
     assert not [e for e in root.iter() if local(e) in ("svg", "style", "html")]
+    assert not [e for e in root.iter() if "id" in e.attrib]  # a notebook shows several
     assert "best.sh" in "".join(root.itertext())
