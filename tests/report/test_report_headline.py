@@ -165,3 +165,10 @@ def test_next_fits_the_end(events: list[AnyEvent], command: str, purpose: str) -
 def test_measuring_anew_leaves_the_workloads_own_arguments_alone() -> None:
     view = msgspec.structs.replace(RunView.of(unstable()), command=("tune", "w.py", "--", "--fresh-data", "x"))
     assert next_step(view, {}).command == "tune w.py --fresh -- --fresh-data x"
+
+
+def test_defaults_that_hold_say_what_was_not_tried() -> None:
+    view = RunView.of(same())
+    assert "budget" not in next_step(view, {}).purpose
+    counts = msgspec.structs.replace(view.counts, left={**view.counts.left, "skipped": 41})
+    assert "; 41 knobs had no room in the budget" in next_step(msgspec.structs.replace(view, counts=counts), {}).purpose

@@ -102,7 +102,9 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
         return Next(command=shlex.join(_afresh(view.command)), purpose=_steadier(view))
     if view.confirm.verdict is Verdict.UNCLEAR:
         return Next(command="", purpose="more rounds resolve smaller gains: run again with a larger --budget")
-    return Next(command="", purpose="nothing: the defaults are as fast as anything tried")
+    skipped = view.counts.left.get("skipped", 0)
+    untried = f"; {count(skipped, 'knob')} had no room in the budget: a larger one tries more" if skipped else ""
+    return Next(command="", purpose=f"nothing: the defaults are as fast as anything tried{untried}")
 
 
 def _afresh(command: Sequence[str]) -> list[str]:
