@@ -122,6 +122,8 @@ def test_the_page_has_both_sides_the_default_first_and_stays_valid() -> None:
     text = section(html)
     assert text.index("default: compute-bound") < text.index("winner: compute-bound")
     assert "transfer" in text
+    assert "What a change of the program could mend" in text
+    assert "In the program itself: " in html[html.index('id="do"') : html.index('id="sure"')]
     assert "train.py:31" in text
     assert text.count("<svg") == 4
 

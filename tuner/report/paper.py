@@ -19,7 +19,7 @@ from tuner.report.others import checked, said
 from tuner.report.provenance import provenance_section
 from tuner.report.samples import pair_samples
 from tuner.report.view import RunView
-from tuner.report.where import where_section
+from tuner.report.where import beyond_settings, where_section
 from tuner.report.wording import change, clean, count, percent, ratio, reason, sentence, setting, settings
 from tuner.store.events import AnyEvent
 from tuner.store.records import Finalist, SealRecord
@@ -32,6 +32,7 @@ _TONES: dict[Verdict, Tone] = {
     Verdict.UNCLEAR: "warn",
     Verdict.UNSTABLE: "bad",
 }
+_FINDINGS = 3  # in the section of what to do; all are told where the time went
 _FILES = {
     "env": "for docker --env-file, systemd and the like",
     "shell": "to be sourced by a shell",
@@ -64,7 +65,7 @@ def run_paper(
             ("on", _where(identity)),
         ],
         sections=[
-            Section(name="do", title="What to do", blocks=tuple(_what_to_do(view, known, beside))),
+            Section(name="do", title="What to do", blocks=(*_what_to_do(view, known, beside), *_beyond(view))),
             Section(name="sure", title="How sure that is", blocks=tuple(_how_sure(view))),
             Section(name="settings", title="Settings kept", blocks=tuple(_settings(view))),
             Section(name="times", title="Step times", blocks=tuple(_times(view, events))),
@@ -118,6 +119,11 @@ def _what_to_do(view: RunView, files: Mapping[str, str], beside: Path | None) ->
     if there:
         blocks.append(Table(caption="Files to take along", head=("file", "use"), rows=there))
     return blocks
+
+
+def _beyond(view: RunView) -> list[Block]:
+    """What would gain where settings don't."""
+    return [Prose(text=f"In the program itself: {told}.") for told in beyond_settings(view)[:_FINDINGS]]
 
 
 def _cache(seal: SealRecord) -> list[Block]:

@@ -19,6 +19,7 @@ from tuner.store.events import Profiled
 __all__ = [
     "RANK_HEAD",
     "alike_text",
+    "beyond_settings",
     "launch_text",
     "profile_blocks",
     "profile_lines",
@@ -80,12 +81,22 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     blocks += [_ranks(name if len(sides) > 1 else "", profile.ranks) for name, profile in sides if profile.ranks]
     for name, profile in sides:
         blocks += _details(name, profile)
-    found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind != _SETTINGS}
-    if found:
-        rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found.values())
-        caption = "What else was found"
+    if found := _of_program([profile for _, profile in sides]):
+        rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found)
+        caption = "What a change of the program could mend"
         blocks.append(Table(caption=caption, head=("kind", "found", "where"), rows=rows_of))
     return blocks
+
+
+def beyond_settings(view: RunView) -> list[str]:
+    """What no setting mends, a phrase each with file and line; [] if nothing was profiled."""
+    return [found.told for found in _of_program([p.profile for p in _in_order(view.profiles) if p.profile is not None])]
+
+
+def _of_program(profiles: Sequence[StepProfile]) -> list[Finding]:
+    """Each once, though both sides have it: as the first one tells it."""
+    found = {(f.kind, f.where): f for profile in reversed(profiles) for f in profile.findings if f.kind != _SETTINGS}
+    return list(found.values())
 
 
 def _in_order(profiles: Sequence[Profiled]) -> list[Profiled]:
