@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import math
 import xml.etree.ElementTree as ET
 
@@ -199,6 +200,12 @@ def test_a_knob_in_which_runs_differ_becomes_a_curve() -> None:
     table = knob.blocks[1]
     assert [row[0] for row in table.rows] == ["8", "16", "32"]  # type: ignore[union-attr]
     assert "Milliseconds a step by batch" in render_html(paper)
+    assert "logarithmic" not in render_html(paper)
+    wide = [side(f"r{b}", held={"batch": b}, control_ms=float(b), best_ms=float(b) / 2) for b in ("8", "80", "800")]
+    html = render_html(comparison_paper(compare(wide)))
+    assert "The scale of batch is logarithmic" in html
+    first, second, third = (float(x) for x in re.findall(r'cx="([0-9.]+)"[^>]*><title>batch [0-9]+: ', html)[:3])
+    assert second - first == pytest.approx(third - second, abs=0.2)
     for broken in (
         [side("a", held={"batch": "8"}), side("b", held={"batch": "big"})],
         [side("a", held={"batch": "8"}), side("b", held={"batch": "nan"})],
