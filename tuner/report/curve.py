@@ -29,7 +29,10 @@ def varied_knob(sides: Sequence[Side]) -> list[Block]:
     tuned = [(x, side.best_ms) for x, side in rows if side.best_ms]
     low, high = spread_out([ms for _, ms in default + tuned])
     logarithmic = rows[0][0] > 0 and rows[-1][0] >= _WIDE * rows[0][0]
-    place = math.log if logarithmic else float
+
+    def place(value: float) -> float:
+        return math.log(value) if logarithmic else value
+
     left, right = spread_out([place(x) for x, _ in rows], share=0.03)
 
     def draw(width: float) -> Canvas:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
-from tuner.profile.types import Breakdown, KernelRow, OpRow, RankRow, Roofline, StepProfile
+from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, RankRow, Roofline, StepProfile
 from tuner.report.blocks import Block, Cell, Code, Commands, Fold, Prose, Section, Table
 from tuner.report.layout import Page
 from tuner.report.roofs import roofs
