@@ -40,7 +40,7 @@ def search_section(view: RunView, events: Sequence[AnyEvent]) -> Section:
         counts = view.counts
         text = (
             f"{count(counts.timed, 'trial')} timed, {counts.deduplicated} shared another's samples, "
-            f"{view.failed_total} failed. Being the best of many, the first of these look better than they are."
+            f"{view.failed_total} failed. The fastest look better than they are, being the best of many."
         )
         head = ("trial", "stage", "speed-up", "settings")
         table = Table(caption="The fastest trials", head=head, rows=rows, align=">")
