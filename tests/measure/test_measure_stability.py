@@ -33,7 +33,7 @@ def test_a_few_disturbed_pairs_are_borne_and_many_are_not() -> None:
     assert instability(STEADY, spread=0.002, disturbed=[BUSY, BUSY]) is None
     found = instability(STEADY, spread=0.002, disturbed=["steal", BUSY, BUSY])
     assert found is not None
-    assert f"3 of 6 pairs stayed disturbed ({BUSY})" in found.seen
+    assert f"3 of 6 pairs stayed disturbed, for instance: {BUSY}" in found.seen
     assert found.limit == 0.03
 
 

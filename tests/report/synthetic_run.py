@@ -330,8 +330,8 @@ def unclear() -> list[AnyEvent]:
 def unstable() -> list[AnyEvent]:
     """The default's own time jumps from pair to pair, and other processes are at work."""
     seen = (
-        "the default's own time went from 15.8 to 22.4 ms between pairs of processes; 3 of 6 pairs stayed disturbed "
-        "(other processes kept 1.4 of 2 cores busy (9 of 10 turns))"
+        "the default's own time went from 15.8 to 22.4 ms between pairs of processes; 3 of 6 pairs stayed disturbed, "
+        "for instance: other processes kept 1.4 of 2 cores busy (9 of 10 turns)"
     )
     return _without_gain(Verdict.UNSTABLE, 1.03, 0.02, 6, seen)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import msgspec
@@ -90,7 +91,7 @@ def test_different_environments_are_named_and_not_averaged() -> None:
     assert all(mean.speedup is None and "different environments: jax" in mean.why for mean in means)
     both = texts(side("a"), side("b", identity=JAX12))
     assert "in other environments (jax)" in both
-    assert "neither result holds for the other's" in both
+    assert "neither result holds in the other" in both
     assert "0.12.0" in both
     assert "measured in equal environments" in texts(side("a"), side("b"))
 
@@ -126,6 +127,8 @@ def test_what_could_not_be_told_is_neither_better_nor_worse() -> None:
     (entry,) = compare([side("a"), kept("b", Verdict.UNCLEAR)]).against
     assert found(entry).endswith("of what is emitted alone: b unclear, which keeps the defaults")
     assert comparison_paper(compare([side("a"), kept("b", Verdict.UNCLEAR)])).tone == "warn"
+    (entry,) = compare([kept("a", Verdict.SAME), kept("b", Verdict.UNSTABLE)]).against
+    assert found(entry) == "b against a: both keep the defaults (b unstable)"
     same = compare([side("a"), kept("b", Verdict.SAME)])
     assert found(same.against[0]).endswith("in gain over the default, worse")
     assert slower(same, 0.01) == list(same.against)
@@ -197,6 +200,12 @@ def test_a_knob_in_which_runs_differ_becomes_a_curve() -> None:
     table = knob.blocks[1]
     assert [row[0] for row in table.rows] == ["8", "16", "32"]  # type: ignore[union-attr]
     assert "Milliseconds a step by batch" in render_html(paper)
+    assert "logarithmic" not in render_html(paper)
+    wide = [side(f"r{b}", held={"batch": b}, control_ms=float(b), best_ms=float(b) / 2) for b in ("8", "80", "800")]
+    html = render_html(comparison_paper(compare(wide)))
+    assert "The scale of batch is logarithmic" in html
+    first, second, third = (float(x) for x in re.findall(r'cx="([0-9.]+)"[^>]*><title>batch [0-9]+: ', html)[:3])
+    assert second - first == pytest.approx(third - second, abs=0.2)
     for broken in (
         [side("a", held={"batch": "8"}), side("b", held={"batch": "big"})],
         [side("a", held={"batch": "8"}), side("b", held={"batch": "nan"})],

@@ -84,6 +84,7 @@ def test_an_enumerated_space_and_a_winner_without_spare_settings() -> None:
     assert isinstance(search, SearchRecord)
     assert isinstance(minimise, MinimiseRecord)
     assert "the whole space" in finding(msgspec.structs.replace(search, enumerated=True))
+    assert finding(msgspec.structs.replace(search, trials=0)).startswith("0 trials, best ")
     assert finding(msgspec.structs.replace(minimise, winner=minimise.reduced)).startswith("2 settings, none to spare")
     assert minimise.winner is not None
     one = msgspec.structs.replace(minimise.winner, config=Config.of({"xla_a": "1"}))

@@ -48,9 +48,9 @@ def confirming(events: list[AnyEvent], **changes: object) -> list[AnyEvent]:
         (
             "unstable",
             (
-                "unstable: keep the defaults (this machine is unstable: the default's own time went from 15.8 to "
-                "22.4 ms between pairs of processes; 3 of 6 pairs stayed disturbed (other processes kept 1.4 of 2 "
-                "cores busy (9 of 10 turns)); 1.03x (1.01–1.05) in 6 pairs of fresh processes; 16.2 ms a step)"
+                "unstable: keep the defaults (the default's own time went from 15.8 to 22.4 ms between pairs of "
+                "processes; 3 of 6 pairs stayed disturbed, for instance: other processes kept 1.4 of 2 cores busy "
+                "(9 of 10 turns); not confirmed: 1.03x (1.01–1.05) in 6 pairs of fresh processes; 16.2 ms a step)"
             ),
         ),
         ("interrupted", "interrupted in search after 18 s: no verdict; the best so far, 1.33x, is not confirmed"),
@@ -165,3 +165,10 @@ def test_next_fits_the_end(events: list[AnyEvent], command: str, purpose: str) -
 def test_measuring_anew_leaves_the_workloads_own_arguments_alone() -> None:
     view = msgspec.structs.replace(RunView.of(unstable()), command=("tune", "w.py", "--", "--fresh-data", "x"))
     assert next_step(view, {}).command == "tune w.py --fresh -- --fresh-data x"
+
+
+def test_defaults_that_hold_say_what_was_not_tried() -> None:
+    view = RunView.of(same())
+    assert "budget" not in next_step(view, {}).purpose
+    counts = msgspec.structs.replace(view.counts, left={**view.counts.left, "skipped": 41})
+    assert "; 41 knobs had no room in the budget" in next_step(msgspec.structs.replace(view, counts=counts), {}).purpose

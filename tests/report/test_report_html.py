@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import math
 import re
@@ -15,12 +16,13 @@ import msgspec
 import pytest
 from synthetic_run import FILES, FOLDER, MATH, SCENARIOS, SPLIT, estimate, failing, faster
 
-from tuner.knobs.config import Config
+from tuner.knobs.config import DEFAULT, Config
 from tuner.protocol.failure import FailureClass
 from tuner.report.html import render_fragment, render_html
 from tuner.report.paper import run_paper
-from tuner.store.events import AnyEvent, Notice, RunStarted, TrialFinished
+from tuner.store.events import AnyEvent, CandidateCompiled, Notice, RunStarted, StageFinished, TrialFinished
 from tuner.store.log import parse
+from tuner.store.records import ProbeRecord, ScreenRecord, SealRecord
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 RECORDED = sorted(RESULTS.glob("*/*.events.jsonl.gz"))
@@ -77,7 +79,9 @@ def test_any_run_makes_a_valid_page(html: str) -> None:
             assert e.attrib["aria-labelledby"] in ids
         if local(e) == "table":
             assert [local(child) for child in e] == ["caption", "thead", "tbody"]
-            assert all(cell.attrib.get("scope") in ("col", "row") for cell in e.iter() if local(cell) == "th")
+            heads = [cell for cell in e.iter() if local(cell) == "th"]
+            assert all(cell.attrib.get("scope") in ("col", "row") for cell in heads)
+            assert all("".join(cell.itertext()).strip() for cell in heads)
             widths = {sum(local(c) in ("td", "th") for c in row) for row in e.iter() if local(row) == "tr"}
             assert len(widths) == 1
         if local(e) == "details":
@@ -155,6 +159,84 @@ def test_nothing_that_a_run_holds_is_taken_for_markup() -> None:
     assert "".join(root.itertext()).count("alert(1)") > 4
 
 
+def test_long_words_may_break_where_their_parts_join_and_nowhere_behind_dashes() -> None:
+    """What a browser copies is the text as it stands; short words stay whole."""
+    name = "xla_gpu_experimental_enable_" + "x" * 30
+    events: list[AnyEvent] = [*faster(), Notice(text=f"no time for (--{name}=false) <b>; `tune show {name}` does it")]
+    html = page(events)
+    notice = html[html.index('id="notices"') : html.index('id="provenance"')]
+    assert '<span class="whole">(--xla</span>_<wbr/>gpu_<wbr/>experimental_<wbr/>enable_<wbr/>' in notice
+    assert "x" * 13 not in notice
+    assert "&lt;b&gt;; <code>tune show xla_<wbr/>gpu_" in notice
+    text = "".join(tree(html).itertext())
+    assert f"no time for (--{name}=false) <b>; tune show {name} does it" in text
+    assert "nbody.py" in html  # not nbody.<wbr/>py
+
+
+def test_what_a_cache_answered_is_no_compile() -> None:
+    """A setting that is delivered through a warm cache takes as long to compile as it did where none was."""
+    slow = next(e for e in faster() if isinstance(e, CandidateCompiled))
+    compiled = dataclasses.replace(slow.compiled, compile_s=4.0, cache_hit=None)
+    loaded = dataclasses.replace(slow.compiled, compile_s=0.1, cache_hit=True)
+    events = [e for e in faster() if not isinstance(e, CandidateCompiled)]
+    events += [msgspec.structs.replace(slow, config=DEFAULT, compiled=c) for c in (compiled, loaded, loaded)]
+    memory = html_section(page(events), "memory")
+    assert re.search(r"<td[^>]*>4.0 s</td><td[^>]*>1</td>", memory)
+
+
+def test_a_setting_that_makes_the_defaults_program_has_no_speed_of_its_own() -> None:
+    events = faster()
+    default = next(e for e in events if isinstance(e, TrialFinished) and e.config == DEFAULT)
+    knobs = html_section(page([same_program(e, default.fingerprint) for e in events]), "knobs")
+    assert "the default&#39;s program" in knobs
+    assert "the default&#39;s program" not in html_section(page(events), "knobs")
+
+
+def same_program(event: AnyEvent, fingerprint: str) -> AnyEvent:
+    """Of a screening, with the first flip's fingerprint changed to this one."""
+    if not (isinstance(event, StageFinished) and isinstance(event.record, ScreenRecord)):
+        return event
+    first, *rest = event.record.flips
+    flips = (msgspec.structs.replace(first, fingerprint=fingerprint), *rest)
+    return msgspec.structs.replace(event, record=msgspec.structs.replace(event.record, flips=flips))
+
+
+def test_trials_are_marked_by_whole_numbers() -> None:
+    """However few there are."""
+    few = [e for e in faster() if not isinstance(e, TrialFinished) or e.number < 3]
+    drawn = html_section(page(few), "search")
+    assert "trial, in the order finished" in drawn
+    ticks = re.findall(r'text-anchor="middle">([^<]+)<', drawn.partition("over time")[0])
+    assert ticks
+    assert all(tick.isdigit() for tick in ticks)
+
+
+def test_kept_settings_say_what_they_do() -> None:
+    probe = next(e.record for e in faster() if isinstance(e, StageFinished) and isinstance(e.record, ProbeRecord))
+    why = next(knob.why for knob in probe.knobs if knob.name == MATH)
+    assert why in "".join(tree(page(faster())).itertext())
+
+
+@pytest.mark.parametrize("guided", [True, False])
+def test_a_sealed_cache_has_to_be_named(guided: bool) -> None:
+    """A step that was compiled with a profile is slower than the default where it isn't found."""
+    events = [with_guide(e) if guided else e for e in faster()]
+    text = html_section(page(events), "do").replace("<wbr/>", "")
+    assert "points JAX_COMPILATION_CACHE_DIR there" in text
+    assert ("slower than by default" in text) is guided
+
+
+def with_guide(event: AnyEvent) -> AnyEvent:
+    if not (isinstance(event, StageFinished) and isinstance(event.record, SealRecord)):
+        return event
+    environment = {"JAX_COMPILATION_CACHE_EXPECT_PGLE": "true"}
+    return msgspec.structs.replace(event, record=msgspec.structs.replace(event.record, environment=environment))
+
+
+def html_section(html: str, name: str) -> str:
+    return html.partition(f'<section id="{name}"')[2].partition("</section>")[0]
+
+
 def large(trials: int) -> list[AnyEvent]:
     """A run with many trials of several settings, some of them failed."""
     events = faster()
@@ -220,4 +302,5 @@ def test_a_fragment_for_notebooks_has_no_looks_of_its_own() -> None:
     root = ET.fromstring(f"<div>{fragment}</div>")
     assert [local(e) for e in root][:1] == ["h3"]
     assert not [e for e in root.iter() if local(e) in ("svg", "style", "html")]
+    assert not [e for e in root.iter() if "id" in e.attrib]  # a notebook shows several
     assert "best.sh" in "".join(root.itertext())

@@ -55,10 +55,15 @@ def test_whatever_a_cell_holds_arrives() -> None:
 
 
 def test_a_paragraph_is_only_text() -> None:
-    for text in (AWKWARD, "# no heading", "1. no list", "- no item", "xla_gpu_a and 2*3*4"):
+    for text in (AWKWARD.replace("`c`", "`c"), "# no heading", "1. no list", "- no item", "xla_gpu_a and 2*3*4"):
         html = READER.render(render_markdown(paper(Prose(text=text))))
         assert re.search(r"<p>[^<]*</p>\s*$", html), html
         assert cells(f"<td>{html.rpartition('<p>')[2].partition('</p>')[0]}</td>") == [text]
+
+
+def test_what_a_paragraph_quotes_is_code() -> None:
+    html = READER.render(render_markdown(paper(Prose(text="- `tune profile a_b.py <x>` does it_, not ` this"))))
+    assert "<p>- <code>tune profile a_b.py &lt;x&gt;</code> does it_, not ` this</p>" in html
 
 
 def test_commands_and_links_survive() -> None:

@@ -61,6 +61,10 @@ def test_a_function_is_told_in_a_phrase(other: OtherFunction, text: str) -> None
     assert text in said(other)
 
 
+def test_memory_is_told_only_where_it_reads_differently() -> None:
+    assert "memory" not in said(msgspec.structs.replace(FINE, default_peak_bytes=(1 << 20) + 8))
+
+
 def test_functions_under_the_winner_are_on_the_page_and_in_the_document() -> None:
     view = RunView.of(with_others(faster(), FINE, WRONG, BROKEN))
     text = " ".join(render_result(view).split())

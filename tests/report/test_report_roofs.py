@@ -47,6 +47,7 @@ def drawn(*sides: StepProfile) -> tuple[Figure, Table]:
     found, table = roofs([*zip(names, sides, strict=True)])
     assert isinstance(found, Figure)
     assert isinstance(table, Table)
+    assert all(table.head)
     return found, table
 
 

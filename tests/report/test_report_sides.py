@@ -98,6 +98,7 @@ def test_an_env_file_has_settings_alone(tmp_path: Path) -> None:
     found = side(path)
     assert found.settings == {"xla_a": "true", "xla_b": "", "xla_c": "true", "MALLOC_ARENA_MAX": "1"}
     assert (found.kind, found.gain, found.workload) == ("env-file", None, "")
+    assert (found.name, found.label) == (str(path), "best.env")
 
 
 def test_ids_are_looked_up_in_the_store(tmp_path: Path) -> None:

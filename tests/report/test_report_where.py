@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from synthetic_run import FOLDER, MALLOC, MATH, failing, faster
+from synthetic_run import FOLDER, MALLOC, MATH, failing, faster, interrupted, same
 
 from tuner.knobs.config import DEFAULT, Config
 from tuner.profile.types import Breakdown, Ceiling, Finding, OpRow, RankRow, Roofline, ScopeRow, StepProfile
@@ -122,6 +122,8 @@ def test_the_page_has_both_sides_the_default_first_and_stays_valid() -> None:
     text = section(html)
     assert text.index("default: compute-bound") < text.index("winner: compute-bound")
     assert "transfer" in text
+    assert "What a change of the program could mend" in text
+    assert "In the program itself: " in html[html.index('id="do"') : html.index('id="sure"')]
     assert "train.py:31" in text
     assert text.count("<svg") == 4
 
@@ -187,11 +189,16 @@ def test_bars_hold_every_part_and_small_ones_together() -> None:
         assert row[-1][0] + row[-1][1] <= float(svg.attrib["viewBox"].split()[2])
 
 
-def test_without_profiles_there_is_no_section_and_a_failed_one_is_not_shown() -> None:
+def test_without_profiles_the_section_says_how_to_take_one() -> None:
+    """Of the winner where there is one; a failed profile is as none. Before a verdict there is no section."""
     failed = Profiled(session="p", config=DEFAULT, profile=None, failure=failing(FailureClass.RUNTIME, "no"))
     for found in (events(), events(failed)):
-        assert section(render_html(run_paper(found, beside=Path(FOLDER)))) == ""
+        text = section(render_html(run_paper(found, beside=Path(FOLDER))))
+        assert "This run took no profile" in text
+        assert "tune profile workloads/nbody.py --run nbody-" in text
         assert "where the time went" not in render_result(RunView.of(found))
+    assert "tune profile workloads/nbody.py</code>" in render_html(run_paper(same()))
+    assert 'id="where"' not in render_html(run_paper(interrupted()))
 
 
 def test_the_terminal_has_a_few_lines_for_each_side() -> None:

@@ -59,8 +59,9 @@ def command(
         write_out(out, text.encode())
         click.echo(out)
     for entry in failed or ():
-        said = f"{entry.other.label} is more than {fraction_text(limit or 0.0)} slower than {entry.base.label}"
-        click.echo(f"tune: {said}: {found(entry)}", err=True)
+        share = fraction_text(limit or 0.0)
+        worse = f"is more than {share} slower" if by_time else f"gains more than {share} less over its default"
+        click.echo(f"tune: {entry.other.label} {worse} than {entry.base.label}: {found(entry)}", err=True)
     return _REGRESSION if failed else 0
 
 

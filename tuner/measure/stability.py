@@ -51,7 +51,9 @@ def instability(
         low, high = math.exp(float(levels.min())), math.exp(float(levels.max()))
         seen.append(f"the default's own time went from {low:.4g} to {high:.4g} ms between pairs of processes")
     if len(disturbed) > _DISTURBED_SHARE * len(levels):
-        seen.append(f"{len(disturbed)} of {len(levels)} pairs stayed disturbed ({_most_frequent(disturbed)})")
+        seen.append(
+            f"{len(disturbed)} of {len(levels)} pairs stayed disturbed, for instance: {_most_frequent(disturbed)}"
+        )
         limit = max(limit, _FEW_PERCENT)
     if not settled:
         seen.append("the default's time never settled")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from tuner.errors import SessionEnded
@@ -38,9 +39,11 @@ def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
         left_s = run.options.budget_s - run.budget.elapsed_s
         needed_s = profile_seconds(run, cost, attribute=False)
         if left_s < needed_s:
+            which = "the default" if config == DEFAULT else "the winner"
+            under = [] if config == DEFAULT else ["--run", str(run.folder.path)]
+            command = shlex.join(["tune", "profile", str(run.workload.path), *under])
             run.notice(
-                f"no time was left to profile {'the default' if config == DEFAULT else config}: that takes about "
-                f"{needed_s:.0f} s. `tune profile {run.workload.path}` does it by itself"
+                f"no time was left to profile {which}: that takes about {needed_s:.0f} s. `{command}` does it by itself"
             )
             return
         run.status("seal", "profiling a fresh process")

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["Block", "Cell", "Code", "Commands", "Figure", "Fold", "Link", "Paper", "Prose", "Section", "Table", "Tone"]
+__all__ = [
+    "QUOTED",
+    "Block",
+    "Cell",
+    "Code",
+    "Commands",
+    "Figure",
+    "Fold",
+    "Link",
+    "Paper",
+    "Prose",
+    "Section",
+    "Table",
+    "Tone",
+]
+
+QUOTED = re.compile(r"`([^`]+)`")
+"""What a paragraph gives as code."""
 
 Tone: TypeAlias = Literal["good", "plain", "warn", "bad"]
 """What a statement means for the reader; never told by colour alone."""

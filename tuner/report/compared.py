@@ -61,15 +61,26 @@ def found(entry: Against) -> str:
     if entry.gain is None:
         return f"{who}: gains can't be compared, {_lacking(entry)}"
     unlike = f", in other environments ({', '.join(entry.unlike)})" if entry.unlike else ""
+    if _both_default(entry):
+        told = _told_undecided(entry)
+        return f"{who}: both keep the defaults{f' ({told})' if told else ''}{unlike}"
     return f"{who}: {ratio(entry.gain)} in gain over the default, {_judged(entry)}{unlike}"
 
 
 def _judged(entry: Against) -> str:
     """No better or worse where a side only keeps the defaults because it could not tell."""
-    if entry.undecided:
-        told = " and ".join(f"{s.label} {s.verdict.value}" for s in entry.undecided if s.verdict)
+    if told := _told_undecided(entry):
         return f"of what is emitted alone: {told}, which keeps the defaults"
     return _said(entry.gain) if entry.gain else ""
+
+
+def _told_undecided(entry: Against) -> str:
+    return " and ".join(f"{s.label} {s.verdict.value}" for s in entry.undecided if s.verdict)
+
+
+def _both_default(entry: Against) -> bool:
+    """Then their ratio is 1 by definition, not by measurement."""
+    return entry.base.gain == UNCHANGED == entry.other.gain
 
 
 def _over_all(mean: Mean, relative: Estimate, workloads: int) -> str:
@@ -103,10 +114,9 @@ def _tone(entries: Sequence[Against]) -> Tone:
 
 def _gains(group: Group) -> Section:
     rows: list[tuple[Cell, ...]] = []
-    relative = {entry.other.label: entry.gain for entry in group.against}
+    against = {entry.other.label: _versus(entry) for entry in group.against}
     for side in group.sides:
-        against = relative.get(side.label)
-        versus = "the base" if side is group.sides[0] else ratio(against) if against else "can't be told"
+        versus = against.get(side.label, "the base")
         rows.append((Code(side.label), _verdict(side), _gain(side), str(side.pairs or ""), versus))
     head = ("side", "verdict", "over its own default", "pairs", "against the base")
     blocks: list[Block] = []
@@ -125,6 +135,12 @@ def _gains(group: Group) -> Section:
         text = "Not the same step: the programs differ, so gains are compared, and times are not of the same thing."
         blocks.append(Prose(text=text, tone="warn"))
     return Section(name=f"gains-{_slug(group.workload)}", title=f"Gains, {group.workload}", blocks=tuple(blocks))
+
+
+def _versus(entry: Against) -> str:
+    if entry.gain is None:
+        return "can't be told"
+    return "both keep the defaults" if _both_default(entry) else ratio(entry.gain)
 
 
 def _slug(text: str) -> str:
@@ -163,7 +179,7 @@ def _environments(entries: Sequence[Against]) -> list[Block]:
     for entry in entries:
         pair = f"{entry.other.label} and {entry.base.label}"
         if entry.unlike:
-            text = f"{pair} were measured in different environments: neither result holds for the other's."
+            text = f"{pair} were measured in different environments: neither result holds in the other."
             blocks += [Prose(text=text, tone="warn"), _side_by_side("Identity that differs", entry, entry.unlike)]
         if entry.circumstances:
             table = _side_by_side("Circumstances that differ", entry, entry.circumstances)

@@ -13,6 +13,8 @@ from tuner.report.wording import ratio
 
 __all__ = ["varied_knob"]
 
+_WIDE = 10.0  # values that lie so far apart are set out by their ratios, as batch sizes are chosen
+
 
 def varied_knob(sides: Sequence[Side]) -> list[Block]:
     """Chart and table of step times by the one knob, a number, in which all `sides` differ; empty if there is none.
@@ -26,17 +28,22 @@ def varied_knob(sides: Sequence[Side]) -> list[Block]:
     default = [(x, side.control_ms) for x, side in rows if side.control_ms]
     tuned = [(x, side.best_ms) for x, side in rows if side.best_ms]
     low, high = spread_out([ms for _, ms in default + tuned])
-    left, right = spread_out([x for x, _ in rows], share=0.03)
+    logarithmic = rows[0][0] > 0 and rows[-1][0] >= _WIDE * rows[0][0]
+
+    def place(value: float) -> float:
+        return math.log(value) if logarithmic else value
+
+    left, right = spread_out([place(x) for x, _ in rows], share=0.03)
 
     def draw(width: float) -> Canvas:
         plot = Plot(width, 230, x=(left, right), y=(max(0.0, low), high))
         plot.y_axis([(t, f"{t:g}") for t in round_ticks(max(0.0, low), high, about=5)], f"ms {sides[0].per}")
-        plot.x_axis([(x, f"{x:g}") for x, _ in rows], name)
+        plot.x_axis([(place(x), f"{x:g}") for x, _ in rows], name)
         plot.legend([("ring", "control", "default"), ("dot", "best", "tuned")])
         for points, shape, look, path in ((default, "ring", "control", "s1"), (tuned, "dot", "best", "s0")):
-            plot.canvas.path([(plot.x(x), plot.y(ms)) for x, ms in points], path)
+            plot.canvas.path([(plot.x(place(x)), plot.y(ms)) for x, ms in points], path)
             for x, ms in points:
-                plot.canvas.mark(plot.x(x), plot.y(ms), shape, look, f"{name} {x:g}: {ms:.4g} ms")
+                plot.canvas.mark(plot.x(place(x)), plot.y(ms), shape, look, f"{name} {x:g}: {ms:.4g} ms")
         return plot.canvas
 
     table = Table(
@@ -50,6 +57,7 @@ def varied_knob(sides: Sequence[Side]) -> list[Block]:
     )
     title = f"Milliseconds {sides[0].per} by {name}, default and tuned"
     caption = "Absolute times of runs on different occasions: the machine may have drifted between them."
+    caption += f" The scale of {name} is logarithmic." if logarithmic else ""
     return [figure(title, caption, draw), table]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from tuner.knobs.config import DEFAULT, Config
 from tuner.report.blocks import Block, Cell, Code, Fold, Prose, Section, Table
 from tuner.report.forest import Bar, ForestRow, bars, forest
 from tuner.report.history import search_history
 from tuner.report.levels import control_over_time, reading_over_time
-from tuner.report.noise import noise
+from tuner.report.noise import disturbances, noise
 from tuner.report.samples import control_levels, readings_over_time
 from tuner.report.stages import spent_on, stage_rows
 from tuner.report.view import RunView
@@ -39,7 +40,7 @@ def search_section(view: RunView, events: Sequence[AnyEvent]) -> Section:
         counts = view.counts
         text = (
             f"{count(counts.timed, 'trial')} timed, {counts.deduplicated} shared another's samples, "
-            f"{view.failed_total} failed. Being the best of many, the first of these look better than they are."
+            f"{view.failed_total} failed. The fastest look better than they are, being the best of many."
         )
         head = ("trial", "stage", "speed-up", "settings")
         table = Table(caption="The fastest trials", head=head, rows=rows, align=">")
@@ -62,9 +63,11 @@ def knobs_section(view: RunView) -> Section:
         blocks.append(Prose(text=text))
     flips = sorted(view.screen.flips if view.screen else (), key=lambda m: -abs(m.estimate.gain))
     flips = [m for m in flips if m.config != DEFAULT]
-    if flips:
-        shown = sorted(flips[:_FLIPS], key=lambda m: -m.estimate.gain)
-        rest = f", {len(shown)} largest of {len(flips)}" if len(flips) > len(shown) else ""
+    default = {trial.fingerprint for trial in view.trials if trial.config == DEFAULT and trial.fingerprint}
+    others = [m for m in flips if m.fingerprint not in default]
+    if others:
+        shown = sorted(others[:_FLIPS], key=lambda m: -m.estimate.gain)
+        rest = f", {len(shown)} largest of {len(others)}" if len(others) > len(shown) else ""
         blocks.append(
             forest(
                 [ForestRow(label=settings(m.config), estimate=m.estimate) for m in shown],
@@ -72,7 +75,11 @@ def knobs_section(view: RunView) -> Section:
                 caption="Within one process, without correction for their number: a screening, not a claim.",
             )
         )
-        rows = tuple((Code(settings(m.config)), ratio(m.estimate)) for m in flips[:_ROWS])
+    if flips:
+        rows = tuple(
+            (Code(settings(m.config)), "the default's program" if m.fingerprint in default else ratio(m.estimate))
+            for m in (*others, *(m for m in flips if m.fingerprint in default))
+        )[:_ROWS]
         table = Table(caption="Single settings, largest effect first", head=("setting", "speed-up"), rows=rows)
         blocks.append(Fold(summary=f"All {count(len(flips), 'single setting')} as numbers", blocks=(table,)))
     return Section(name="knobs", title="Knobs", blocks=(*blocks, *_left(view), *_failed(view)))
@@ -88,10 +95,10 @@ def _left(view: RunView) -> list[Block]:
         blocks.append(Fold(summary=f"{status}: {count(number, 'knob')}", blocks=(table,)))
     if view.narrowed:
         narrowed = tuple(
-            (Code(e.name), Code(", ".join(v or "(empty)" for v in e.values)), e.status, clean(e.reason))
+            (Code(e.name), Code(", ".join(v or "(empty)" for v in e.values)), f"{e.status}: {clean(e.reason)}")
             for e in view.narrowed
         )
-        head = ("knob", "lost", "status", "why")
+        head = ("knob", "lost", "why")
         table = Table(caption="Knobs that stay, without some values or under another name", head=head, rows=narrowed)
         blocks.append(Fold(summary=f"changed: {count(len(narrowed), 'knob')}", blocks=(table,)))
     return blocks
@@ -138,7 +145,7 @@ def machine_section(view: RunView, events: Sequence[AnyEvent]) -> Section:
         if drawn is not None:
             blocks.append(drawn)
     if view.disturbed:
-        told = tuple((str(number), clean(why)) for why, number in list(view.disturbed.items())[:_ROWS])
+        told = tuple((str(number), clean(why)) for number, why in disturbances(view)[:_ROWS])
         table = Table(caption="What disturbed rounds", head=("rounds", "why"), rows=told, align=">")
         text = f"{sum(view.disturbed.values())} of {count(view.rounds, 'round')} disturbed"
         blocks.append(Fold(summary=text, blocks=(table,)))
@@ -159,7 +166,7 @@ def memory_section(view: RunView, events: Sequence[AnyEvent]) -> Section:
     blocks: list[Block] = []
     if rows:
         head = ("settings", "peak memory", "compile", "compiles")
-        caption = "Memory by the compiler's own count; compile time: the median over all processes"
+        caption = "Memory by the compiler's own count; compile time: the median of those that no cache answered"
         blocks.append(Table(caption=caption, head=head, rows=rows, align="<>>>"))
     if seal := view.seal:
         cold, warm = duration(seal.first_step_cold_s), duration(seal.first_step_warm_s)
@@ -176,8 +183,9 @@ def memory_section(view: RunView, events: Sequence[AnyEvent]) -> Section:
 
 def _compile_cells(made: Sequence[CandidateCompiled]) -> tuple[str, str, str]:
     peaks = [e.compiled.peak_bytes for e in made if e.compiled.peak_bytes is not None]
-    seconds = sorted(e.compiled.compile_s for e in made)
-    return bytes_text(max(peaks)) if peaks else "unknown", duration(seconds[len(seconds) // 2]), str(len(made))
+    seconds = [e.compiled.compile_s for e in made if not e.compiled.cache_hit]
+    took = duration(median(seconds)) if seconds else "unknown"
+    return bytes_text(max(peaks)) if peaks else "unknown", took, str(len(seconds))
 
 
 def time_section(view: RunView) -> Section:

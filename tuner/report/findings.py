@@ -44,8 +44,8 @@ def finding(record: StageRecord) -> str:
         case SearchRecord() if not record.trials and not record.best:
             return "nothing to search"
         case SearchRecord():
-            how = "the whole space" if record.enumerated else "sampled"
-            return f"{count(record.trials, 'trial')}, {how}{_best(record.best)}"
+            how = f", {'the whole space' if record.enumerated else 'sampled'}" if record.trials else ""
+            return f"{count(record.trials, 'trial')}{how}{_best(record.best)}"
         case MinimiseRecord():
             return _minimise(record)
         case ConfirmRecord():

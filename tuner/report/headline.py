@@ -9,17 +9,11 @@ import msgspec
 
 from tuner.knobs.config import DEFAULT
 from tuner.measure.types import Verdict
-from tuner.report.noise import machine, unsteady
 from tuner.report.view import RunView
 from tuner.report.wording import change, count, duration, percent, ratio, reason, speedup, value
 from tuner.store.records import ConfirmRecord
 
 __all__ = ["Next", "headline", "next_step"]
-
-_STEADIER = {
-    "card": "measures anew, once nobody else uses the card and it is cool; or on another card; locked clocks help",
-    "machine": "measures anew, once nothing else runs here; or on another machine; a CPU quota must not bind",
-}
 
 
 class Next(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +45,8 @@ def _verdict(view: RunView, confirm: ConfirmRecord) -> str:
     if not confirm.finalists:
         return _sentence("no gain found: keep the defaults", "nothing was worth confirming", control)
     if confirm.verdict is Verdict.UNSTABLE:
-        return _sentence("unstable: keep the defaults", unsteady(view, confirm), measured, control)
+        claim = f"not confirmed: {measured}" if measured else ""
+        return _sentence("unstable: keep the defaults", confirm.unstable, claim, control)
     if confirm.verdict is Verdict.SAME:
         return _sentence("no significant gain: keep the defaults", measured, control)
     failed = "" if any(f.failure is None for f in confirm.finalists) else "every finalist failed in a fresh process"
@@ -96,19 +91,32 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
     if view.confirm is None and not view.unfinished:
         return Next(command=again, purpose="starts the run")
     if view.confirm is None or view.all_failed:
-        return Next(command="tune show --failed", purpose="every failure with its log and the command to repeat it")
+        return Next(
+            command="tune show --failed", purpose="shows every failure with its log and the command to repeat it"
+        )
     if view.confirm.verdict is Verdict.FASTER:
         if "shell" in files:
             return Next(command=f". {shlex.quote(files['shell'])}", purpose="in the shell that starts your program")
         return Next(command=again, purpose="builds the files that are missing")
     if view.confirm.verdict is Verdict.UNSTABLE:
-        return Next(command=shlex.join(_afresh(view.command)), purpose=_STEADIER[machine(view)])
+        return Next(command=shlex.join(_afresh(view.command)), purpose=_steadier(view))
     if view.confirm.verdict is Verdict.UNCLEAR:
         return Next(command="", purpose="more rounds resolve smaller gains: run again with a larger --budget")
-    return Next(command="", purpose="nothing: the defaults are as fast as anything tried")
+    skipped = view.counts.left.get("skipped", 0)
+    untried = f"; {count(skipped, 'knob')} had no room in the budget: a larger one tries more" if skipped else ""
+    return Next(command="", purpose=f"nothing: the defaults are as fast as anything tried{untried}")
 
 
 def _afresh(command: Sequence[str]) -> list[str]:
     """`command` with ``--fresh``, before the workload's own arguments: as it stands it would show this result again."""
     end = command.index("--") if "--" in command else len(command)
     return [*command[:end], "--fresh", *command[end:]] if command else []
+
+
+def _steadier(view: RunView) -> str:
+    """How a machine becomes steady enough. What runs on its cores disturbs steps on a card too: they are launched
+    from there."""
+    identity = view.probe.environment.identity if view.probe else {}
+    on_card = identity.get("platform") in ("gpu", "cuda", "rocm", "tpu")
+    more = "a cool card and locked clocks help" if on_card else "a CPU quota must not bind"
+    return f"measures anew, once nothing else runs here; or on another machine; {more}"

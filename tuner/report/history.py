@@ -55,7 +55,8 @@ def search_history(
         if not plot.narrow:
             _stages(plot, trials, at)
         unit = "minutes since the start" if by_time else "trial, in the order finished"
-        plot.x_axis([(t, f"{t:g}") for t in round_ticks(first, max(last, shortest), about=about)], unit)
+        ticks = round_ticks(first, max(last, shortest), about=about)
+        plot.x_axis([(t, f"{t:g}") for t in ticks if by_time or t.is_integer()], unit)
         plot.canvas.line(plot.x.start, plot.y(0.0), plot.x.end, plot.y(0.0), "zero")
         for trial in shown:
             look = "shared" if trial.shared_with >= 0 else "control" if trial.config == DEFAULT else "best"

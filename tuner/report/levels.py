@@ -121,6 +121,11 @@ def reading_over_time(points: Sequence[tuple[float, float]], *, began: float, na
     thin = "" if len(kept) == len(points) else f" {len(kept)} of {len(points)} readings are drawn, extremes kept."
     return figure(
         f"{sentence(name)} over the run, in {unit}",
-        f"From {min(values):.4g} to {max(values):.4g} {unit}, read beside {count(len(points), 'round')}.{thin}",
+        f"{_span(values)} {unit}, read beside {count(len(points), 'round')}.{thin}",
         draw,
     )
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.4g}", f"{max(values):.4g}"
+    return f"From {low} to {high}" if low != high else f"Always {low}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tuner.report.blocks import Block, Cell, Code, Commands, Fold, Link, Paper, Prose, Section, Table
+from tuner.report.blocks import QUOTED, Block, Cell, Code, Commands, Fold, Link, Paper, Prose, Section, Table
 
 __all__ = ["render_markdown"]
 
@@ -28,7 +28,9 @@ def _section(section: Section) -> list[str]:
 def _block(block: Block) -> str:
     match block:
         case Prose():
-            text = _paragraph(block.text)
+            plain, *quoted = QUOTED.split(block.text)
+            code = "".join(_escaped(part) if i % 2 else _code(part) for i, part in enumerate(quoted))
+            text = f"{_paragraph(plain)}{code}"
             return f"**{text}**" if block.tone in ("warn", "bad") else text
         case Commands():
             longest = max((len(run) for line in block.lines for run in re.findall("`+", line)), default=0)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+
 from tuner.knobs.config import DEFAULT
 from tuner.measure.types import Verdict
 from tuner.report.view import RunView
 from tuner.report.wording import count, milliseconds, percent, ratio, settings, speedup
-from tuner.store.records import ConfirmRecord, Draws, SealRecord
+from tuner.store.records import Draws, SealRecord
 
-__all__ = ["claims", "draws", "levels", "machine", "noise", "resolved", "unsteady"]
+__all__ = ["claims", "disturbances", "draws", "levels", "noise", "resolved"]
 
-
-def machine(view: RunView) -> str:
-    """What is to blame where the times are unsteady: the card, or the machine around it."""
-    identity = view.probe.environment.identity if view.probe else {}
-    return "card" if identity.get("platform") in ("gpu", "cuda", "rocm", "tpu") else "machine"
+_NUMBER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)")
 
 
 def levels(view: RunView) -> dict[str, float | None]:
@@ -46,8 +46,26 @@ def _disturbed(view: RunView) -> str:
     number = sum(view.disturbed.values())
     if not number:
         return ""
-    worst = max(view.disturbed, key=lambda reason: view.disturbed[reason])
-    return f"; {number} of {count(view.rounds, 'round')} disturbed, for instance: {worst}"
+    return f"; {number} of {count(view.rounds, 'round')} disturbed, most often: {disturbances(view)[0][1]}"
+
+
+def disturbances(view: RunView) -> list[tuple[int, str]]:
+    """Rows (rounds, why), the most frequent first: reasons that differ in numbers alone are one, with their range."""
+    kinds: dict[tuple[str, ...], list[tuple[list[str], int]]] = {}
+    for why, rounds in view.disturbed.items():
+        parts = _NUMBER.split(why)
+        kinds.setdefault(tuple(parts[::2]), []).append((parts[1::2], rounds))
+    rows = [
+        (sum(rounds for _, rounds in of), _ranged(words, [numbers for numbers, _ in of])) for words, of in kinds.items()
+    ]
+    return sorted(rows, reverse=True)
+
+
+def _ranged(words: Sequence[str], numbers: Sequence[Sequence[str]]) -> str:
+    """`words` with what stood between them in each case: one number, or the lowest and the highest."""
+    spans = [sorted(set(column), key=float) for column in zip(*numbers, strict=True)]
+    told = [f"{span[0]} to {span[-1]}" if len(span) > 1 else span[0] for span in spans]
+    return "".join(chain.from_iterable(zip_longest(words, told, fillvalue="")))
 
 
 def _pairs(view: RunView) -> str:
@@ -109,11 +127,6 @@ def claims(view: RunView) -> list[tuple[str, str]]:
 def _unmeasured(seal: SealRecord) -> str:
     """Why there is no claim where the log has no reason: a run that sealed a cache without timing it says nothing."""
     return "the run that sealed it did not time it" if seal.cache_requests else "nothing was sealed"
-
-
-def unsteady(view: RunView, confirm: ConfirmRecord) -> str:
-    """What was seen of an unstable machine, with whose fault it is."""
-    return f"this {machine(view)} is unstable: {confirm.unstable}"
 
 
 def _gain(log: float) -> str:

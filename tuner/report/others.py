@@ -26,7 +26,7 @@ def said(other: OtherFunction) -> str:
     parts = [f"{numbers} ({clean(other.reason)})" if other.reason else numbers]
     if other.gain is not None:
         parts.append(ratio(other.gain))
-    before, after = other.default_peak_bytes, other.peak_bytes
-    if before is not None and after is not None and before != after:
-        parts.append(f"peak memory {bytes_text(before)} → {bytes_text(after)}")
+    if other.default_peak_bytes is not None and other.peak_bytes is not None:
+        before, after = bytes_text(other.default_peak_bytes), bytes_text(other.peak_bytes)
+        parts += [f"peak memory {before} → {after}"] if before != after else []
     return ", ".join(parts)

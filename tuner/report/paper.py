@@ -14,15 +14,15 @@ from tuner.report.details import knobs_section, machine_section, memory_section,
 from tuner.report.forest import ForestRow, forest
 from tuner.report.headline import headline, next_step
 from tuner.report.levels import step_times
-from tuner.report.noise import claims, draws, resolved, unsteady
+from tuner.report.noise import claims, draws, resolved
 from tuner.report.others import checked, said
 from tuner.report.provenance import provenance_section
 from tuner.report.samples import pair_samples
 from tuner.report.view import RunView
-from tuner.report.where import where_section
+from tuner.report.where import beyond_settings, where_section
 from tuner.report.wording import change, clean, count, percent, ratio, reason, sentence, setting, settings
 from tuner.store.events import AnyEvent
-from tuner.store.records import Finalist
+from tuner.store.records import Finalist, SealRecord
 
 __all__ = ["run_paper"]
 
@@ -32,6 +32,7 @@ _TONES: dict[Verdict, Tone] = {
     Verdict.UNCLEAR: "warn",
     Verdict.UNSTABLE: "bad",
 }
+_FINDINGS = 3  # in the section of what to do; all are told where the time went
 _FILES = {
     "env": "for docker --env-file, systemd and the like",
     "shell": "to be sourced by a shell",
@@ -64,7 +65,7 @@ def run_paper(
             ("on", _where(identity)),
         ],
         sections=[
-            Section(name="do", title="What to do", blocks=tuple(_what_to_do(view, known, beside))),
+            Section(name="do", title="What to do", blocks=(*_what_to_do(view, known, beside), *_beyond(view))),
             Section(name="sure", title="How sure that is", blocks=tuple(_how_sure(view))),
             Section(name="settings", title="Settings kept", blocks=tuple(_settings(view))),
             Section(name="times", title="Step times", blocks=tuple(_times(view, events))),
@@ -99,8 +100,8 @@ def _what_to_do(view: RunView, files: Mapping[str, str], beside: Path | None) ->
     blocks: list[Block] = []
     faster = view.confirm is not None and view.confirm.verdict is Verdict.FASTER
     if step.command:
-        lead = "Set what was found" if faster else "Next"
-        blocks += [Prose(text=f"{lead}: {step.purpose}."), Commands(lines=(step.command,))]
+        lead = "Set what was found," if faster and "shell" in files else "This"
+        blocks += [Prose(text=f"{lead} {step.purpose}:"), Commands(lines=(step.command,))]
     else:
         blocks.append(Prose(text=f"{sentence(step.purpose)}."))
     if not faster or view.confirm is None:
@@ -110,6 +111,7 @@ def _what_to_do(view: RunView, files: Mapping[str, str], beside: Path | None) ->
         blocks.append(
             Table(caption="What the files set, as it was sealed", head=("variable", "value"), rows=environment)
         )
+        blocks += _cache(view.seal)
     else:
         kept = tuple(setting(name, text) for name, text in view.confirm.chosen.settings)
         blocks += [Prose(text="No bundle was sealed yet; the settings are:"), Commands(lines=kept)]
@@ -119,13 +121,31 @@ def _what_to_do(view: RunView, files: Mapping[str, str], beside: Path | None) ->
     return blocks
 
 
+def _beyond(view: RunView) -> list[Block]:
+    """What would gain where settings don't."""
+    return [Prose(text=f"In the program itself: {told}.") for told in beyond_settings(view)[:_FINDINGS]]
+
+
+def _cache(seal: SealRecord) -> list[Block]:
+    """What a file of variables can't set, since it may be moved: where the compiled step lies."""
+    if not seal.cache_requests:
+        return []
+    text = (
+        "The compiled step lies in the bundle's jax_cache. The file for a shell points JAX_COMPILATION_CACHE_DIR "
+        "there; with another file, set it yourself"
+    )
+    if "JAX_COMPILATION_CACHE_EXPECT_PGLE" in seal.environment:
+        return [Prose(text=f"{text}: a step that isn't found there runs slower than by default.", tone="warn")]
+    return [Prose(text=f"{text}.")]
+
+
 def _how_sure(view: RunView) -> list[Block]:
     confirm = view.confirm
     if confirm is None:
         return [Prose(text="Nothing was confirmed in fresh processes, so nothing is claimed.", tone="warn")]
     blocks: list[Block] = []
     if confirm.unstable:
-        blocks.append(Prose(text=f"{sentence(unsteady(view, confirm))}.", tone="bad"))
+        blocks.append(Prose(text=f"This machine is unstable: {confirm.unstable}.", tone="bad"))
     if not confirm.finalists:
         return [*blocks, Prose(text="No candidate was worth confirming, so nothing was compared in fresh processes.")]
     margin = min_gain(view)
@@ -218,8 +238,12 @@ def _settings(view: RunView) -> list[Block]:
                 margin=min_gain(view),
             )
         )
-    told = tuple((Code(text), ratio(e) if e else "not measured by itself") for text, e in rows)
-    blocks.append(Table(caption="Settings kept", head=("setting", "effect"), rows=told))
+    why = {knob.name: knob.why for knob in view.probe.knobs} if view.probe else {}
+    told = tuple(
+        (Code(text), ratio(e) if e else "not measured by itself", why.get(name, ""))
+        for (text, e), (name, _) in zip(rows, confirm.chosen.settings, strict=True)
+    )
+    blocks.append(Table(caption="Settings kept", head=("setting", "effect", "what it does"), rows=told))
     if minimise and minimise.dropped:
         winner = minimise.winner.config if minimise.winner else DEFAULT
         gone = tuple((Code(setting(name, winner.get(name))), why) for name, why in minimise.dropped.items())

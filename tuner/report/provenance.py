@@ -13,6 +13,8 @@ from tuner.store.events import AnyEvent, SessionStarted
 
 __all__ = ["provenance_section"]
 
+_UNSET = ("", "None")
+"""Options that nobody gave."""
 _RAW = {
     "events": "every block that was timed, every compile, every failure: one JSON object a line",
     "table": "one row a trial",
@@ -45,7 +47,7 @@ def provenance_section(
     versions = next((e.loaded.versions for e in events if isinstance(e, SessionStarted)), {})
     for summary, caption, named in (
         ("Versions in the worker", "Packages that the step ran under", versions),
-        ("Options", "Options that change what a run means", {n: v for n, v in view.options.items() if v}),
+        ("Options", "Options that change what a run means", {n: v for n, v in view.options.items() if v not in _UNSET}),
         ("Inherited environment", "Variables that were set and bear on speed", view.inherited),
     ):
         if named:
@@ -54,7 +56,7 @@ def provenance_section(
 
 
 def _named(caption: str, named: Mapping[str, str]) -> Table:
-    return Table(caption=caption, head=("name", "value"), rows=tuple((n, Code(v)) for n, v in named.items()))
+    return Table(caption=caption, head=("name", "value"), rows=tuple((Code(n), Code(v)) for n, v in named.items()))
 
 
 def _raw(view: RunView, files: Mapping[str, str], linked: Callable[[str], Link]) -> list[Block]:

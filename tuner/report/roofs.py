@@ -291,7 +291,7 @@ def _table(points: Sequence[_Point], names: Sequence[str]) -> Table:
             )
         )
     sides = f" ({names[0]} → {names[1]})" if len(names) > 1 else ""
-    head = ("", "time, %", "FLOP/B", "FLOP/s", "of roof, %", "what")
+    head = ("point", "time, %", "FLOP/B", "FLOP/s", "of roof, %", "what")
     return Table(caption=f"The roofline's points{sides}", head=head, rows=tuple(rows))
 
 

@@ -201,8 +201,8 @@ def _of_env_file(name: str, path: Path) -> Side:
         raise UsageError(f"can't be read: {error}", where=name) from error
     flags = xla_flags.parse(env.pop("XLA_FLAGS", ""))
     settings = {flag.name: "true" if flag.value is None else flag.value for flag in flags} | env
-    for name in (*production(), CACHE_DIR):  # how a bundle's files load the cache: every one has these
-        settings.pop(name, None)
+    for variable in (*production(), CACHE_DIR):  # how a bundle's files load the cache: every one has these
+        settings.pop(variable, None)
     return Side(name=name, label=path.name, kind="env-file", settings=settings)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
-from tuner.profile.types import Breakdown, KernelRow, OpRow, RankRow, Roofline, StepProfile
-from tuner.report.blocks import Block, Cell, Code, Fold, Prose, Section, Table
+from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, RankRow, Roofline, StepProfile
+from tuner.report.blocks import Block, Cell, Code, Commands, Fold, Prose, Section, Table
 from tuner.report.layout import Page
 from tuner.report.roofs import roofs
 from tuner.report.stacked import stacked
@@ -18,6 +19,7 @@ from tuner.store.events import Profiled
 __all__ = [
     "RANK_HEAD",
     "alike_text",
+    "beyond_settings",
     "launch_text",
     "profile_blocks",
     "profile_lines",
@@ -38,12 +40,16 @@ _SETTINGS = "knobs"
 
 
 def where_section(view: RunView) -> Section:
-    """Empty if nothing was profiled."""
+    """Of a run with a verdict that profiled nothing, how that is done; empty before there is one."""
     sides = [(_side(p), p.profile) for p in _in_order(view.profiles) if p.profile is not None]
     blocks: list[Block] = []
     if sides:
         blocks = profile_blocks(sides)
         blocks.insert(0, Prose(text="Each in a fresh process of its own, in which nothing was measured."))
+    elif view.confirm is not None:
+        found = ["--run", view.run] if view.confirm.chosen != DEFAULT else []
+        command = shlex.join(["tune", "profile", view.workload, *found])
+        blocks = [Prose(text="This run took no profile. By itself:"), Commands(lines=(command,))]
     return Section(name="where", title="Where the time went", blocks=tuple(blocks))
 
 
@@ -75,12 +81,22 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     blocks += [_ranks(name if len(sides) > 1 else "", profile.ranks) for name, profile in sides if profile.ranks]
     for name, profile in sides:
         blocks += _details(name, profile)
-    found = {(f.kind, f.where): f for _, p in reversed(sides) for f in p.findings if f.kind != _SETTINGS}
-    if found:
-        rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found.values())
-        caption = "What else was found"
+    if found := _of_program([profile for _, profile in sides]):
+        rows_of = tuple((f.kind, f.text, Code(f.where) if f.where else "") for f in found)
+        caption = "What a change of the program could mend"
         blocks.append(Table(caption=caption, head=("kind", "found", "where"), rows=rows_of))
     return blocks
+
+
+def beyond_settings(view: RunView) -> list[str]:
+    """What no setting mends, a phrase each with file and line; [] if nothing was profiled."""
+    return [found.told for found in _of_program([p.profile for p in _in_order(view.profiles) if p.profile is not None])]
+
+
+def _of_program(profiles: Sequence[StepProfile]) -> list[Finding]:
+    """Each once, though both sides have it: as the first one tells it."""
+    found = {(f.kind, f.where): f for profile in reversed(profiles) for f in profile.findings if f.kind != _SETTINGS}
+    return list(found.values())
 
 
 def _in_order(profiles: Sequence[Profiled]) -> list[Profiled]:
