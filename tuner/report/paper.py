@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
+from tuner.knobs.pgle import EXPECT_PGLE
 from tuner.measure.objective import Objective
 from tuner.measure.types import Verdict
 from tuner.report.blocks import Block, Cell, Code, Commands, Fold, Link, Paper, Prose, Section, Table, Tone
@@ -127,16 +128,21 @@ def _beyond(view: RunView) -> list[Block]:
 
 
 def _cache(seal: SealRecord) -> list[Block]:
-    """What a file of variables can't set, since it may be moved: where the compiled step lies."""
+    """Where the compiled step lies, and what has to be seen to where the files are moved."""
     if not seal.cache_requests:
         return []
+    if EXPECT_PGLE in seal.environment:
+        text = (
+            "The files name the bundle's jax_cache: there lies the step that was compiled with the profile. Where they "
+            "are used elsewhere, let JAX_COMPILATION_CACHE_DIR name it there: a step that isn't found runs slower than "
+            "by default."
+        )
+        return [Prose(text=text, tone="warn")]
     text = (
         "The compiled step lies in the bundle's jax_cache. The file for a shell points JAX_COMPILATION_CACHE_DIR "
-        "there; with another file, set it yourself"
+        "there; with another file, set it yourself."
     )
-    if "JAX_COMPILATION_CACHE_EXPECT_PGLE" in seal.environment:
-        return [Prose(text=f"{text}: a step that isn't found there runs slower than by default.", tone="warn")]
-    return [Prose(text=f"{text}.")]
+    return [Prose(text=text)]
 
 
 def _how_sure(view: RunView) -> list[Block]:
