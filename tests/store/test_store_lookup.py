@@ -200,6 +200,24 @@ def test_looking_passes_over_a_database_that_it_cannot_read_and_leaves_it(tmp_pa
     assert sorted(os.listdir(tmp_path / "s")) == [".gitignore", "runs", "tuner.db"]
 
 
+def test_damage_that_a_later_query_meets_is_passed_over_as_well(tmp_path: Path) -> None:
+    store = msgspec.structs.replace(open_store(tmp_path / "s"), notices=("database",))
+    keep(store, "nbody-1", 1)
+    assert ask(store).answer is not None
+    database = tmp_path / "s" / "tuner.db"
+    data = bytearray(database.read_bytes())
+    connection = sqlite3.connect(database)
+    page = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'tuner_configs'").fetchone()[0]
+    size = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.close()
+    data[size * (page - 1) : size * page] = b"\xff" * size
+    database.write_bytes(bytes(data))
+    found = look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE)
+    assert found.answer is not None
+    assert found.answer.settings == dict(FAST.settings)
+    assert "event logs were read instead" in found.notice
+
+
 def test_a_writer_does_not_hold_up_a_look(tmp_path: Path) -> None:
     store = msgspec.structs.replace(open_store(tmp_path / "s"), notices=("database",))
     keep(store, "nbody-1", 1)

@@ -1,8 +1,9 @@
 """Reading the database without SQLAlchemy where it is SQLite: a look-up shall take milliseconds, an import takes half
 a second.
 
-Looking never writes. A database that can't be read as it is (missing, damaged, of another version) is passed over: the
-same queries are asked of one in memory, filled from the event logs of the runs in question.
+Looking never writes. A database that can't be read as it is (missing, of another version, damaged, wherever a query
+comes upon that) is passed over: the same queries are asked of one in memory, filled from the event logs of the runs in
+question.
 """
 
 from __future__ import annotations
@@ -11,11 +12,9 @@ import json
 import sqlite3
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from tuner.store.folder import Store
 
@@ -28,24 +27,34 @@ SCHEMA = 4
 """The version of the tables that the queries are written for."""
 
 Row = Mapping[str, Any]
+Ask = Callable[[str, Row], list[dict[str, Any]]]
 
 # How long a reader waits for a lock. Readers of a write-ahead log wait for nobody but a migration or a repair.
 _WAIT_S = 10.0
 _JSON = frozenset({"identity", "context", "options", "settings", "variables", "fields"})
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """`rows(query, **values)`: what a SQL query with ``:name`` in place of values gives; JSON columns are parsed.
-    `notice`: why the database itself isn't read, "" if it is."""
+class Reader:
+    """What asks the database. `notice`: why the database itself isn't read, "" if it is; damage may show late."""
 
-    ask: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
-    notice: str = ""
+    def __init__(self, ask: Ask, *, notice: str = "", instead: Callable[[sqlite3.Error], Reader] | None = None) -> None:
+        """`ask`: of a query with ``:name`` in place of values, and these. `instead`: who is asked from then on if
+        SQLite can't answer."""
+        self.notice = notice
+        self._ask = ask
+        self._instead = instead
 
     def rows(self, query: str, **values: Any) -> list[dict[str, Any]]:
-        return [
-            {n: json.loads(v) if n in _JSON and isinstance(v, str) else v for n, v in row.items()}
-            for row in self.ask(query, values)
-        ]
+        """What a SQL query with ``:name`` in place of values gives; JSON columns are parsed."""
+        try:
+            found = self._ask(query, values)
+        except sqlite3.Error as error:
+            if self._instead is None:
+                raise
+            other = self._instead(error)
+            self.notice, self._ask, self._instead = other.notice, other._ask, None
+            found = self._ask(query, values)
+        return [{n: json.loads(v) if n in _JSON and isinstance(v, str) else v for n, v in row.items()} for row in found]
 
 
 @contextmanager
@@ -60,18 +69,20 @@ def reading(store: Store, *, wanted: Callable[[RunStarted], bool] | None = None)
         return
     path = Path(urllib.parse.unquote(store.url.removeprefix("sqlite:///").partition("?")[0]))
     if not path.is_file() and not any(store.runs.glob("*/events.jsonl")):
-        yield Reader(ask=lambda query, values: [])
+        yield Reader(lambda query, values: [])
         return
-    try:
-        connection = _connect(path)
-    except sqlite3.Error as error:
-        with _index(
-            store, "sqlite://", wanted, notice=f"{path}: {error}; the runs' event logs were read instead"
-        ) as it:
-            yield it
-        return
-    with closing(connection):
-        yield Reader(ask=lambda query, values: [dict(row) for row in connection.execute(query, dict(values))])
+    with ExitStack() as opened:
+
+        def logs(error: sqlite3.Error) -> Reader:
+            notice = f"{path}: {error}; the runs' event logs were read instead"
+            return opened.enter_context(_index(store, "sqlite://", wanted, notice=notice))
+
+        try:
+            connection = opened.enter_context(closing(_connect(path)))
+        except sqlite3.Error as error:
+            yield logs(error)
+            return
+        yield Reader(lambda query, values: [dict(row) for row in connection.execute(query, dict(values))], instead=logs)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -103,6 +114,6 @@ def _index(
 
     try:
         index.open()
-        yield Reader(ask=ask, notice="; ".join(filter(None, [notice, *index.notices])))
+        yield Reader(ask, notice="; ".join(filter(None, [notice, *index.notices])))
     finally:
         index.close()

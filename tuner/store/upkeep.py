@@ -51,12 +51,12 @@ def rebuild(store: Store, *, progress: Callable[[int, int], None] = lambda done,
     notices: list[str] = []
     try:
         index.open()
-        index.rebuild(folders)
+        done = index.rebuild(folders)
         notices += index.notices
     finally:
         index.close()
     notices += restore_studies(store, folders, limit_s=None, progress=progress)
-    return Rebuilt(runs=len(folders), notices=tuple(dict.fromkeys(notices)))
+    return Rebuilt(runs=done, notices=tuple(dict.fromkeys(notices)))
 
 
 def restore_studies(
