@@ -30,8 +30,10 @@ from tuner.store.events import RunFinished, StageFinished
 from tuner.store.folder import Store, open_store
 from tuner.store.index import Index
 from tuner.store.lines import encode
+from tuner.store.listing import listed
 from tuner.store.log import read
 from tuner.store.lookup import Found, Question, look_up
+from tuner.store.reader import reading
 from tuner.store.records import ProbeRecord, SealRecord
 
 pytestmark = pytest.mark.slow
@@ -71,7 +73,8 @@ def keep(
     events = write_log(store.run(run).events, [first, probe, baselined(program), *end])
     later = [msgspec.structs.replace(event, time=event.time + at) for event in events]
     store.run(run).events.write_bytes(b"".join(map(encode, later)))
-    store.run(run).bundle.joinpath(f"{number:04d}").mkdir(parents=True)
+    if finished:
+        store.run(run).bundle.joinpath(f"{number:04d}").mkdir(parents=True)
 
 
 def ask(store: Store, *, seen: dict[str, str] | None = None, **question: object) -> Found:
@@ -216,6 +219,27 @@ def test_damage_that_a_later_query_meets_is_passed_over_as_well(tmp_path: Path) 
     assert found.answer is not None
     assert found.answer.settings == dict(FAST.settings)
     assert "event logs were read instead" in found.notice
+
+
+@pytest.mark.parametrize("known", ["nothing", "its beginning"])
+def test_a_run_that_the_database_has_missed_is_found(tmp_path: Path, known: str) -> None:
+    """It was locked when that run ended, or it is this machine's own and the run was made on another one."""
+    store = msgspec.structs.replace(open_store(tmp_path / "s"), notices=("database",))
+    keep(store, "nbody-1", 1)
+    assert ask(store).notice == ""
+    keep(store, "other-1", 1)  # of another workload: it costs this look-up nothing
+    assert look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE).notice == ""
+    keep(store, "nbody-2", 2, at=100)
+    if known == "its beginning":
+        index = Index(store.url)
+        index.record(read(store.run("nbody-2").events)[:3])
+        index.close()
+    found = look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE)
+    assert found.answer is not None
+    assert found.answer.number == 2
+    assert "it lacks run nbody-2 (tune store rebuild adds it)" in found.notice
+    with reading(store) as reader:
+        assert len(listed(reader, "bundles")) == 3
 
 
 def test_a_writer_does_not_hold_up_a_look(tmp_path: Path) -> None:

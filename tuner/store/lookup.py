@@ -120,7 +120,8 @@ def look_up(store: Store, question: Question, *, seen: Mapping[str, str]) -> Fou
     def wanted(first: RunStarted) -> bool:
         return first.identity.get("workload") == question.digest or Path(first.workload).name == question.name
 
-    with reading(store, wanted=None if question.program else wanted) as reader:
+    everywhere = bool(question.program)  # a file of any name may lower to it
+    with reading(store, wanted=None if everywhere else wanted, workload="" if everywhere else question.name) as reader:
         answer = _answer(reader, store, question, seen)
         runs = () if answer else _unfinished(reader, question)
         forms = () if answer or question.knobs is None else _forms(reader, question)

@@ -2,12 +2,13 @@
 a second.
 
 Looking never writes. A database that can't be read as it is (missing, of another version, damaged, wherever a query
-comes upon that) is passed over: the same queries are asked of one in memory, filled from the event logs of the runs in
-question.
+comes upon that), or that lacks a run which lies in the store's folder, is passed over: the same queries are asked of
+one in memory, filled from the event logs of the runs in question.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import sqlite3
 import urllib.parse
@@ -16,7 +17,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.store.folder import Store
+from tuner.store.folder import Store, run_name
 
 if TYPE_CHECKING:
     from tuner.store.events import RunStarted
@@ -58,8 +59,11 @@ class Reader:
 
 
 @contextmanager
-def reading(store: Store, *, wanted: Callable[[RunStarted], bool] | None = None) -> Iterator[Reader]:
-    """A reader of the store's database. `wanted`: the runs that matter, if the logs must be read in its place.
+def reading(
+    store: Store, *, wanted: Callable[[RunStarted], bool] | None = None, workload: str = ""
+) -> Iterator[Reader]:
+    """A reader of the store's database. `wanted`: the runs that matter, if the logs must be read in its place;
+    `workload`: the name of their file, if it is one alone.
 
     Raises StoreError if a server can't be reached.
     """
@@ -73,14 +77,18 @@ def reading(store: Store, *, wanted: Callable[[RunStarted], bool] | None = None)
         return
     with ExitStack() as opened:
 
-        def logs(error: sqlite3.Error) -> Reader:
+        def logs(error: Exception | str) -> Reader:
             notice = f"{path}: {error}; the runs' event logs were read instead"
             return opened.enter_context(_index(store, "sqlite://", wanted, notice=notice))
 
         try:
             connection = opened.enter_context(closing(_connect(path)))
+            lacking = _lacking(connection, store, workload)
         except sqlite3.Error as error:
             yield logs(error)
+            return
+        if lacking:
+            yield logs(f"it lacks run {lacking} (tune store rebuild adds it)")
             return
         yield Reader(lambda query, values: [dict(row) for row in connection.execute(query, dict(values))], instead=logs)
 
@@ -97,6 +105,27 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _lacking(connection: sqlite3.Connection, store: Store, workload: str) -> str:
+    """A run in the store's folder that the database doesn't know, or not to its bundle; "" if there is none. It was
+    locked then, or is this machine's own where several share a folder."""
+    begin = f"{run_name(workload)}-" if workload else ""
+    there = {path.name for path in store.runs.glob(f"{glob.escape(begin)}*")}
+    if not there:
+        return ""
+    query = "SELECT run, log, sealed FROM tuner_runs" + (" WHERE name = :name" if workload else "")
+    sealed = {
+        Path(row["log"] or "").parent.name or row["run"]: row["sealed"] is not None
+        for row in connection.execute(query, {"name": workload} if workload else {})
+    }
+    for name in sorted(there):
+        run = store.run(name)
+        if name not in sealed and run.events.is_file() and run.events.stat().st_size:
+            return name
+        if not sealed.get(name, True) and any(run.bundle.glob("[0-9]*")):
+            return name
+    return ""
 
 
 @contextmanager
