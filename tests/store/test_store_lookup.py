@@ -173,7 +173,16 @@ def test_a_record_without_its_run_says_where_it_is_from(store: Store) -> None:
     answer = ask(store).answer
     assert answer is not None
     assert (answer.folder, answer.bundle, answer.log) == (None, None, log)
-    assert answer.host
+    assert answer.whereabouts == f"its bundle isn't here: it was sealed on {answer.host}, see {log}"
+
+
+def test_a_bundle_that_was_deleted_is_told_from_one_that_lies_elsewhere(store: Store) -> None:
+    keep(store, "nbody-1", 1)
+    shutil.rmtree(store.run("nbody-1").bundle)
+    answer = ask(store).answer
+    assert answer is not None
+    assert answer.bundle is None
+    assert f"isn't in {store.run('nbody-1').path}: it was deleted" in answer.whereabouts
 
 
 def test_a_store_that_was_moved_still_has_its_bundles(store: Store, tmp_path: Path) -> None:

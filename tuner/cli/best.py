@@ -148,7 +148,7 @@ def _show(answer: Answer, workload: Path, checked: bool, *, store: str) -> None:
         words = ["tune", "exec", str(workload), "--number", str(answer.number), *(["--store", store] if store else [])]
         click.echo(f"use it: {shlex.join(words)} -- COMMAND")
     else:
-        click.echo(f"its bundle isn't here: it was taken up on {answer.host} from {answer.log}")
+        click.echo(answer.whereabouts)
 
 
 def _document(answer: Answer, context: dict[str, tuple[str, str]], checked: bool) -> dict[str, Any]:

@@ -89,6 +89,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         path = None if self.folder is None else RunFolder(path=self.folder).bundle / f"{self.number:04d}"
         return path if path is not None and path.is_dir() else None
 
+    @property
+    def whereabouts(self) -> str:
+        """Where it is if `bundle` is None, in one clause."""
+        if self.folder is not None:
+            return f"its bundle isn't in {self.folder}: it was deleted, or only its records were taken in"
+        return (
+            f"its bundle isn't here: it was sealed on {self.host or 'another machine'}, see {self.log or 'its store'}"
+        )
+
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """`answer` None: there is none. `unfinished`: runs of the workload that have no bundle yet. `forms`: those in which

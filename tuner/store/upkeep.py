@@ -119,7 +119,7 @@ def garbage(store: Store, *, keep: int | None = None, unfinished: bool = False) 
     if keep is not None:
         for paths in sealed.values():
             old = sorted(paths)[:-keep]
-            found += [Garbage(path=p, size=_size(p), why=f"{keep} newer bundles of this workload") for _, p in old]
+            found += [Garbage(path=p, size=_size(p), why=f"of this workload the newest {keep} stay") for _, p in old]
     return found
 
 
