@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import sqlite3
 import subprocess
 import sys
@@ -95,7 +96,11 @@ def test_a_thing_is_shown_by_how_its_key_begins(tune: Tune, run: RunFolder) -> N
         assert (got.code, got.err) == (0, ""), name
         assert "nbody-ab12cd" in got.out
         assert str(run.events) in got.out  # where the raw samples are
-    assert json.loads(tune("store", "show", "nbody-ab", "--json").out)["bundles"][0]["number"] == 1
+    shown = [line.split() for line in tune("store", "show", "nbody-ab").out.splitlines()]
+    assert ["gain", "2x"] in shown  # as in every other list; the document has it on the log scale
+    assert ["low", "1.9x"] in shown
+    (bundle,) = json.loads(tune("store", "show", "nbody-ab", "--json").out)["bundles"]
+    assert (bundle["number"], bundle["gain"]) == (1, pytest.approx(math.log(2)))
     for name in ("%", "_body-ab12cd", ""):
         got = tune("store", "show", name)
         assert (got.code, got.out) == (4, "")
