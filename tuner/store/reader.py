@@ -78,7 +78,7 @@ def reading(
     with ExitStack() as opened:
 
         def logs(error: Exception | str) -> Reader:
-            notice = f"{path}: {error}; the runs' event logs were read instead"
+            notice = f"{path}: {error}; the runs' event logs were read instead (tune store rebuild mends it)"
             return opened.enter_context(_index(store, "sqlite://", wanted, notice=notice))
 
         try:
@@ -88,7 +88,7 @@ def reading(
             yield logs(error)
             return
         if lacking:
-            yield logs(f"it lacks run {lacking} (tune store rebuild adds it)")
+            yield logs(f"it lacks run {lacking}")
             return
         yield Reader(lambda query, values: [dict(row) for row in connection.execute(query, dict(values))], instead=logs)
 
