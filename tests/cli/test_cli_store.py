@@ -152,6 +152,7 @@ def test_a_record_cannot_name_a_place(tune: Tune, run: RunFolder, folder: Path, 
     assert {p for p in folder.rglob("*") if "other" not in p.parts} == before
     (taken,) = (folder / "other" / "runs").iterdir()
     assert taken.name.startswith("run-")
+    assert tune("store", "ls", "--store", "other").err == ""  # the database knows it, under the folder's name
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,7 @@ def test_merging_brings_bundles_too_and_two_runs_of_one_name_stay_apart(
     assert (taken / "bundle" / "0001" / "jax_cache" / "entry").read_bytes() == b"compiled"
     assert tune("store", "merge", "other").out == "0 runs added, 0 brought up to date, 1 here already\n"
     assert rows(folder, "tuner_runs") == 2
+    assert tune("store", "ls").err == ""
     assert tune("store", "merge", ".tuner").code == 2
     assert tune("export", taken.name, "--format", "json").code == 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import sqlite3
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ Ask = Callable[[str, Row], list[dict[str, Any]]]
 
 # How long a reader waits for a lock. Readers of a write-ahead log wait for nobody but a migration or a repair.
 _WAIT_S = 10.0
+_AT_ONCE = 900  # the least that every SQLite takes as values of one query
 _JSON = frozenset({"identity", "context", "options", "settings", "variables", "fields"})
 
 
@@ -112,17 +114,23 @@ def _lacking(connection: sqlite3.Connection, store: Store, workload: str) -> str
     locked then, or is this machine's own where several share a folder."""
     begin = f"{run_name(workload)}-" if workload else ""
     there = {path.name for path in store.runs.glob(f"{glob.escape(begin)}*")}
-    if not there:
-        return ""
-    query = "SELECT run, log, sealed FROM tuner_runs" + (" WHERE name = :name" if workload else "")
-    sealed = {
-        Path(row["log"] or "").parent.name or row["run"]: row["sealed"] is not None
-        for row in connection.execute(query, {"name": workload} if workload else {})
-    }
-    for name in sorted(there):
+    names = sorted(there)
+    sealed: dict[str, bool] = {}
+    for start in range(0, len(names), _AT_ONCE):
+        some = names[start : start + _AT_ONCE]
+        query = f"SELECT run, log, sealed FROM tuner_runs WHERE run IN ({','.join('?' * len(some))})"
+        for row in connection.execute(query, some):
+            name = os.path.basename(os.path.dirname(row["log"] or "")) or row["run"]
+            sealed[name] = row["sealed"] is not None
+    for name in names:
         run = store.run(name)
         if name not in sealed and run.events.is_file() and run.events.stat().st_size:
-            return name
+            # One that came from elsewhere may lie under another name than its id.
+            query = "SELECT sealed FROM tuner_runs WHERE substr(log, -length(:end)) = :end"
+            row = connection.execute(query, {"end": f"/{name}/events.jsonl"}).fetchone()
+            if row is None:
+                return name
+            sealed[name] = row["sealed"] is not None
         if not sealed.get(name, True) and any(run.bundle.glob("[0-9]*")):
             return name
     return ""
