@@ -11,6 +11,7 @@ from command_line import Tune
 from handoff_samples import DEFAULT, FASTER, keep_run, seal
 
 from tuner.handoff import lowering
+from tuner.handoff.target import resolve
 from tuner.machine import Environment
 from tuner.machine.here import visible
 from tuner.session import FakeMachine, Launch, Session
@@ -54,6 +55,17 @@ def test_the_settings_are_shown_with_where_they_are_from(tune: Tune, run: RunFol
     assert (document["schema"], document["by"], document["number"]) == ("tuner/best/1", "alias", 1)
     assert document["env"] == {"XLA_FLAGS": FASTER.env["XLA_FLAGS"]}
     assert document["speedup"] == pytest.approx(2.0)
+
+
+def test_the_next_command_finds_the_same_bundle(tune: Tune, run: RunFolder, folder: Path) -> None:
+    """Also if the store was named on the command line."""
+    bundle = seal(run, FITS)
+    assert "use it: tune exec nbody.py --number 1 -- COMMAND\n" in tune("best", "nbody.py").out
+    (folder / ".tuner").rename(folder / "my store")
+    said = next(line for line in tune("best", "nbody.py", "--store", "my store").out.splitlines() if "use it" in line)
+    assert said == "use it: tune exec nbody.py --number 1 --store 'my store' -- COMMAND"
+    found = resolve("nbody.py", store="my store", number=bundle.manifest.number)
+    assert found.bundle is not None
 
 
 def test_what_the_program_was_tuned_with_is_told(tune: Tune, run: RunFolder, folder: Path) -> None:

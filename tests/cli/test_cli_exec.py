@@ -67,6 +67,7 @@ def test_the_command_gets_the_settings(
 ) -> None:
     monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
     seal(run, FITS)
+    tune("store", "rebuild")
     got = tune("exec", target, "--", "train", "--lr", "1", "--", "x")
     assert (got.code, got.out) == (0, "")
     ((command, environ),) = became
@@ -77,6 +78,17 @@ def test_the_command_gets_the_settings(
         "tune: run nbody-ab12cd: 2.00x (1.90–2.10) with xla_cpu_experimental_ynn_fusion_type= xla_cpu_max_isa=AVX2\n"
     )
     assert tune("exec", target, "--quiet", "--", "train").err == ""
+
+
+def test_a_database_that_is_damaged_costs_no_settings_and_is_told(tune: Tune, run: RunFolder, became: Seen) -> None:
+    seal(run, FITS)
+    Path(".tuner/tuner.db").write_bytes(b"nonsense" * 1000)
+    got = tune("exec", "nbody.py", "--", "train")
+    assert ours(became[0][1]) == {"XLA_FLAGS": FLAGS}
+    trouble, told = got.err.splitlines()
+    assert "file is not a database; the runs' event logs were read instead" in trouble
+    assert told.startswith("tune: run nbody-ab12cd: 2.00x")
+    assert tune("exec", "nbody.py", "--quiet", "--", "train").err == ""
 
 
 def test_what_the_workload_was_built_with_is_told(tune: Tune, run: RunFolder, became: Seen) -> None:
@@ -114,6 +126,7 @@ def test_without_a_result_the_command_runs_as_it_would(
     tune: Tune, run: RunFolder, became: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_mine=1")
+    tune("store", "rebuild")
     got = tune("exec", "nbody.py", "--", "train")
     assert got.code == 0
     assert became[0][1] == dict(os.environ)
@@ -166,6 +179,7 @@ def test_an_upgraded_jax_is_another_place(tune: Tune, run: RunFolder, became: Se
 
 def test_a_changed_workload_is_said_or_costs_the_settings(tune: Tune, run: RunFolder, became: Seen) -> None:
     seal(run, FITS)
+    tune("store", "rebuild")
     Path("nbody.py").write_text("def build(): pass\n")
     got = tune("exec", "nbody.py", "--", "train")
     assert "run nbody-ab12cd (nbody.py has changed since): 2.00x" in got.err

@@ -35,6 +35,7 @@ def test_the_command_knows_every_dialect() -> None:
 @pytest.mark.parametrize("target", ["nbody-ab12cd", "nbody.py"])
 def test_every_format_is_written_to_standard_output(tune: Tune, run: RunFolder, form: str, target: str) -> None:
     seal(run, SET)
+    tune("store", "rebuild")
     got = tune("export", target, "--format", form)
     assert got.code == 0
     assert "xla_cpu_max_isa" in got.out

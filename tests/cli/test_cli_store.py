@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import sqlite3
 import subprocess
 import sys
@@ -95,7 +96,11 @@ def test_a_thing_is_shown_by_how_its_key_begins(tune: Tune, run: RunFolder) -> N
         assert (got.code, got.err) == (0, ""), name
         assert "nbody-ab12cd" in got.out
         assert str(run.events) in got.out  # where the raw samples are
-    assert json.loads(tune("store", "show", "nbody-ab", "--json").out)["bundles"][0]["number"] == 1
+    shown = [line.split() for line in tune("store", "show", "nbody-ab").out.splitlines()]
+    assert ["gain", "2x"] in shown  # as in every other list; the document has it on the log scale
+    assert ["low", "1.9x"] in shown
+    (bundle,) = json.loads(tune("store", "show", "nbody-ab", "--json").out)["bundles"]
+    assert (bundle["number"], bundle["gain"]) == (1, pytest.approx(math.log(2)))
     for name in ("%", "_body-ab12cd", ""):
         got = tune("store", "show", name)
         assert (got.code, got.out) == (4, "")
@@ -147,6 +152,7 @@ def test_a_record_cannot_name_a_place(tune: Tune, run: RunFolder, folder: Path, 
     assert {p for p in folder.rglob("*") if "other" not in p.parts} == before
     (taken,) = (folder / "other" / "runs").iterdir()
     assert taken.name.startswith("run-")
+    assert tune("store", "ls", "--store", "other").err == ""  # the database knows it, under the folder's name
 
 
 @pytest.mark.parametrize(
@@ -185,11 +191,12 @@ def test_merging_brings_bundles_too_and_two_runs_of_one_name_stay_apart(
     seal(second, cache=tmp_path / "c")
     got = tune("store", "merge", "other")
     assert (got.code, got.err) == (0, "")
-    assert got.out.startswith("1 run added")
+    assert got.out == "1 run added, 0 brought up to date, 0 here already; 1 bundle copied\n"
     (taken,) = (folder / ".tuner" / "runs").glob("nbody-ab12cd@*")
     assert (taken / "bundle" / "0001" / "jax_cache" / "entry").read_bytes() == b"compiled"
-    assert tune("store", "merge", "other").out.startswith("0 runs added")
+    assert tune("store", "merge", "other").out == "0 runs added, 0 brought up to date, 1 here already\n"
     assert rows(folder, "tuner_runs") == 2
+    assert tune("store", "ls").err == ""
     assert tune("store", "merge", ".tuner").code == 2
     assert tune("export", taken.name, "--format", "json").code == 0
 

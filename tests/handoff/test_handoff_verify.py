@@ -14,9 +14,10 @@ import pytest
 from tuner.errors import TunerError, UsageError
 from tuner.handoff import Bundle, load_bundle, sealing
 from tuner.handoff.doctor.finding import Finding
-from tuner.handoff.verify import verify, why_missed
+from tuner.handoff.verify import FIELDS, verify, why_missed
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.run import tune
+from tuner.protocol.messages import CacheModule
 from tuner.session import Deadlines, FakeMachine, FakeSession, Launch, LocalSession
 
 pytestmark = pytest.mark.slow
@@ -178,7 +179,7 @@ def test_an_entry_that_is_gone_is_named(sealed: tuple[Path, Path], bundle: Path)
         load_bundle(bundle)
     findings = checked(loaded, sealed[0], machine())
     assert findings["cache"].level == "fail"
-    assert "jit_step: its entry is gone" in findings["cache"].what
+    assert "jit_step: sealed, but the entry is gone" in findings["cache"].what
 
 
 def test_another_program_is_found(sealed: tuple[Path, Path]) -> None:
@@ -212,6 +213,21 @@ import jax, jax.numpy as jnp
 def build():
     return jax.jit(lambda x: jnp.tanh(x @ x)), (jnp.eye(64),)
 """
+
+
+def test_modules_that_are_missed_for_one_reason_are_named_together() -> None:
+    def modules(flags: str, *names: str) -> list[CacheModule]:
+        fields = {"XLA flags": flags, "compression": "yes"}
+        return [CacheModule(module=f"jit_{n}", key=f"{n}-{flags}", hit=False, fields=fields) for n in names]
+
+    sealed = modules("old", "a", "b", "c", "d")
+    missed = [*modules("new", "a", "b", "c", "d"), *modules("old", "a"), *modules("new", "e")]
+    reasons = why_missed(sealed, missed).split("; ")
+    assert reasons == [
+        f"jit_a, jit_b, jit_c and 1 more: another XLA flags ({FIELDS['XLA flags']})",
+        "jit_a: sealed, but the entry is gone or can't be read",
+        "jit_e: not sealed under this name",
+    ]
 
 
 @pytest.mark.jax
@@ -251,4 +267,4 @@ def test_the_part_of_the_key_that_differs_is_named_and_home_and_folder_do_not_ma
         other = modules({**moved, "XLA_FLAGS": flags}, part.replace(" ", "-"))
         (step,) = [m for m in other if m.module == [f.module for f in first][-1]]
         assert not step.hit
-        assert part in why_missed(first, step)
+        assert part in why_missed(first, [step])

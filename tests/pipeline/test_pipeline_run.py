@@ -165,6 +165,14 @@ def test_a_held_knob_is_in_the_default_too_and_is_not_searched(tune_on):
     assert "FAKE_VARIABLE=1\n" in Path(outcome.files["env"]).read_text()
 
 
+def test_a_knob_that_is_held_unset_is_not_searched_either(tune_on):
+    outcome = tune_on(FakeMachine(effects={GOOD: -0.05, BAD: -0.3}), hold={"xla_bad": "unset"})
+    assert record(outcome, ConfirmRecord).chosen == Config.of({"xla_good": "true"})
+    assert not any("xla_bad" in c.names for c in trials(outcome))
+    left = {knob.name: knob.reason for knob in record(outcome, ProbeRecord).left}
+    assert left["xla_bad"] == "--knob holds it at 'unset' for the whole run"
+
+
 def test_what_makes_the_program_of_the_file_is_told_apart_from_settings_that_are_held(tune_on, options):
     options.workload.write_text("def build(width=4, name=''):\n    raise RuntimeError('never executed')\n")
     hold = {"FAKE_VARIABLE": "1", "width": "8", "name": "a b"}

@@ -265,6 +265,18 @@ def test_rebuilding_forgets_rows_that_the_log_does_not_have(store: Store, index:
     assert count(store, "verdicts") == 0
 
 
+def test_rebuilding_goes_on_past_a_broken_log_and_keeps_its_rows(store: Store, index: Index) -> None:
+    index.record(run_of(store, "a", trial(0)))
+    index.record(run_of(store, "b", trial(0), trial(1)))
+    path = store.run("a").events
+    path.write_bytes(path.read_bytes().replace(b"baseline", b"b"))
+    later = store.run("b").events
+    later.write_bytes(b"".join(later.read_bytes().splitlines(keepends=True)[:4]))
+    assert index.rebuild([store.run("a"), store.run("b")]) == 1
+    assert count(store, "trials") == 2
+    assert "runs/a/events.jsonl" in index.notices[0]
+
+
 def test_rebuilding_leaves_out_a_run_without_events(store: Store, index: Index) -> None:
     store.run("a").create()
     store.run("a").events.write_bytes(b"")

@@ -30,8 +30,10 @@ from tuner.store.events import RunFinished, StageFinished
 from tuner.store.folder import Store, open_store
 from tuner.store.index import Index
 from tuner.store.lines import encode
+from tuner.store.listing import listed
 from tuner.store.log import read
 from tuner.store.lookup import Found, Question, look_up
+from tuner.store.reader import reading
 from tuner.store.records import ProbeRecord, SealRecord
 
 pytestmark = pytest.mark.slow
@@ -71,7 +73,8 @@ def keep(
     events = write_log(store.run(run).events, [first, probe, baselined(program), *end])
     later = [msgspec.structs.replace(event, time=event.time + at) for event in events]
     store.run(run).events.write_bytes(b"".join(map(encode, later)))
-    store.run(run).bundle.joinpath(f"{number:04d}").mkdir(parents=True)
+    if finished:
+        store.run(run).bundle.joinpath(f"{number:04d}").mkdir(parents=True)
 
 
 def ask(store: Store, *, seen: dict[str, str] | None = None, **question: object) -> Found:
@@ -170,7 +173,16 @@ def test_a_record_without_its_run_says_where_it_is_from(store: Store) -> None:
     answer = ask(store).answer
     assert answer is not None
     assert (answer.folder, answer.bundle, answer.log) == (None, None, log)
-    assert answer.host
+    assert answer.whereabouts == f"its bundle isn't here: it was sealed on {answer.host}, see {log}"
+
+
+def test_a_bundle_that_was_deleted_is_told_from_one_that_lies_elsewhere(store: Store) -> None:
+    keep(store, "nbody-1", 1)
+    shutil.rmtree(store.run("nbody-1").bundle)
+    answer = ask(store).answer
+    assert answer is not None
+    assert answer.bundle is None
+    assert f"isn't in {store.run('nbody-1').path}: it was deleted" in answer.whereabouts
 
 
 def test_a_store_that_was_moved_still_has_its_bundles(store: Store, tmp_path: Path) -> None:
@@ -198,6 +210,46 @@ def test_looking_passes_over_a_database_that_it_cannot_read_and_leaves_it(tmp_pa
     assert "event logs were read instead" in found.notice
     assert database.read_bytes() == before
     assert sorted(os.listdir(tmp_path / "s")) == [".gitignore", "runs", "tuner.db"]
+
+
+def test_damage_that_a_later_query_meets_is_passed_over_as_well(tmp_path: Path) -> None:
+    store = msgspec.structs.replace(open_store(tmp_path / "s"), notices=("database",))
+    keep(store, "nbody-1", 1)
+    assert ask(store).answer is not None
+    database = tmp_path / "s" / "tuner.db"
+    data = bytearray(database.read_bytes())
+    connection = sqlite3.connect(database)
+    page = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'tuner_configs'").fetchone()[0]
+    size = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.close()
+    data[size * (page - 1) : size * page] = b"\xff" * size
+    database.write_bytes(bytes(data))
+    found = look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE)
+    assert found.answer is not None
+    assert found.answer.settings == dict(FAST.settings)
+    assert "event logs were read instead" in found.notice
+
+
+@pytest.mark.parametrize("known", ["nothing", "its beginning"])
+def test_a_run_that_the_database_has_missed_is_found(tmp_path: Path, known: str) -> None:
+    """It was locked when that run ended, or it is this machine's own and the run was made on another one."""
+    store = msgspec.structs.replace(open_store(tmp_path / "s"), notices=("database",))
+    keep(store, "nbody-1", 1)
+    assert ask(store).notice == ""
+    keep(store, "other-1", 1)  # of another workload: it costs this look-up nothing
+    assert look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE).notice == ""
+    keep(store, "nbody-2", 2, at=100)
+    if known == "its beginning":
+        index = Index(store.url)
+        index.record(read(store.run("nbody-2").events)[:3])
+        index.close()
+    found = look_up(store, Question(digest="ab12", name="nbody.py"), seen=HERE)
+    assert found.answer is not None
+    assert found.answer.number == 2
+    assert "it lacks run nbody-2; " in found.notice
+    assert "tune store rebuild" in found.notice
+    with reading(store) as reader:
+        assert len(listed(reader, "bundles")) == 3
 
 
 def test_a_writer_does_not_hold_up_a_look(tmp_path: Path) -> None:

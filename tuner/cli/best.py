@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,8 @@ def command(
     if as_json:
         print_json(_document(answer, context, checked))
         return 0
-    _show(answer, workload, checked)
+    kept = settings["store"]
+    _show(answer, workload, checked, store=where if kept.source == "option" else "")
     if context and not quiet:
         differs = ", ".join(f"{name} is {here}, not {there}" for name, (there, here) in context.items())
         click.echo(f"tune: usable, but measured elsewhere: {differs}; tune verify checks it", err=True)
@@ -125,7 +127,8 @@ def _context(answer: Answer, seen: dict[str, str]) -> dict[str, tuple[str, str]]
     return {n: (there, seen[n]) for n, there in context.items() if n in seen and seen[n] != there}
 
 
-def _show(answer: Answer, workload: Path, checked: bool) -> None:
+def _show(answer: Answer, workload: Path, checked: bool, *, store: str) -> None:
+    """`store`: the one that was named on the command line, which the next command must name too."""
     from tuner.report.wording import ratio, setting
 
     gain = ratio(answer.estimate) if answer.estimate else "the default"
@@ -142,10 +145,10 @@ def _show(answer: Answer, workload: Path, checked: bool) -> None:
         click.echo(f"  {name}={value}")
     if answer.bundle is not None:
         click.echo(f"bundle {answer.bundle}")
-        back = f" --number {answer.number}"
-        click.echo(f"use it: tune exec {workload}{back} -- COMMAND")
+        words = ["tune", "exec", str(workload), "--number", str(answer.number), *(["--store", store] if store else [])]
+        click.echo(f"use it: {shlex.join(words)} -- COMMAND")
     else:
-        click.echo(f"its bundle isn't here: it was taken up on {answer.host} from {answer.log}")
+        click.echo(answer.whereabouts)
 
 
 def _document(answer: Answer, context: dict[str, tuple[str, str]], checked: bool) -> dict[str, Any]:

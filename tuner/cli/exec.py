@@ -101,7 +101,8 @@ def command(
     if bundle is not None:
         said = f"{said}{_apply(bundle, environ)}"
     if not settings["quiet"].value:
-        click.echo(f"tune: {said}", err=True)
+        for line in filter(None, (found.notice, said)):
+            click.echo(f"tune: {line}", err=True)
     if require_gain and (bundle is None or not bundle.manifest.settings):
         return _NO_GAIN
     return _become(command, environ)

@@ -68,6 +68,8 @@ def command(
     from tuner.handoff.target import resolve
 
     found = resolve(target, store=settings["store"].value, knobs=form_of(knobs))
+    if found.notice and not settings["quiet"].value:
+        click.echo(f"tune: {found.notice}", err=True)
     if found.bundle is None:
         show_trouble(Trouble(what=f"nothing to export: {found.why}", where=target, next="tune WORKLOAD finishes it"))
         return _NOTHING_FOUND

@@ -265,8 +265,10 @@ def _taken(ctx: click.Context, where: str, taken: Taken) -> int:
         index.close()
     notices = [*store.notices, *taken.left, *notices, *restore_studies(store, changed, limit_s=None)]
     _tell(ctx, notices)
+    bundles = f"; {count(taken.bundles, 'bundle')} copied" if taken.bundles else ""
     click.echo(
         f"{count(len(taken.added), 'run')} added, {len(taken.grown)} brought up to date, {taken.same} here already"
+        + bundles
     )
     return 0
 

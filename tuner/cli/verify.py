@@ -60,6 +60,8 @@ def command(
         if isinstance(error, (UsageError, StoreError)):
             raise
         return _told([fail("files", f"{error.where} {error.what}", error.next)], as_json)
+    if found.notice and not settings["quiet"].value:
+        click.echo(f"tune: {found.notice}", err=True)
     if found.bundle is None:
         show_trouble(Trouble(what=f"nothing to verify: {found.why}", where=target, next="tune WORKLOAD"))
         return _NO_ANSWER

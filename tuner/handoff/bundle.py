@@ -13,7 +13,7 @@ from tuner.errors import TunerError
 from tuner.handoff.cache import production
 from tuner.handoff.contents import BEST_SCHEMA, MANIFEST_SCHEMA, VERSION, Best, FileDigest, Manifest
 from tuner.handoff.dialects import DIALECTS
-from tuner.store.identity import run_name
+from tuner.store.folder import run_name
 
 __all__ = [
     "CACHE_FOLDER",

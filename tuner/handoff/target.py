@@ -109,7 +109,7 @@ def _of_workload(path: Path, store: str, seen: Mapping[str, str], cached: bool, 
         return Target(why=why_none(found, question, store=store), notice=found.notice)
     edited = answer.by == "name"
     if answer.bundle is None:
-        where = f"its bundle was sealed on {answer.host or 'another machine'} and isn't here"
-        return Target(why=f"run {answer.run}: {where}", edited=edited, unlike=answer.unlike, notice=found.notice)
+        why = f"run {answer.run}: {answer.whereabouts}"
+        return Target(why=why, edited=edited, unlike=answer.unlike, notice=found.notice)
     target = _load(answer.bundle, seen, cached)
     return msgspec.structs.replace(target, edited=edited, notice=found.notice)

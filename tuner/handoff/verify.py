@@ -31,6 +31,7 @@ __all__ = ["FIELDS", "verify", "why_missed"]
 _CONTROL = "control"
 _PAIRS = (3, 6)
 _TURNS, _WARM_UP = 8, 2
+_NAMED = 3  # of the modules that were not found for the same reason
 
 FIELDS: Mapping[str, str] = {
     "computation": "the program itself: the step, its name, its donated arguments, or a changed start-up module",
@@ -242,7 +243,7 @@ class _Check:
             return ok("cache", f"{len(reply.modules)} of {len(reply.modules)} compiles are found in it")
         if not reply.modules:
             return fail("cache", "nothing was looked for in it", "see that the program leaves jax's cache switched on")
-        why = "; ".join(dict.fromkeys(why_missed(self.manifest.modules, module) for module in missed))
+        why = why_missed(self.manifest.modules, missed)
         what = f"{len(missed)} of {len(reply.modules)} compiles aren't found in it: {why}"
         return fail("cache", what, f"make the difference good, or seal anew: tune {self.workload} --fresh")
 
@@ -337,16 +338,30 @@ def _pins(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in pins(environ)}
 
 
-def why_missed(sealed: Sequence[CacheModule], module: CacheModule) -> str:
-    """Why `module` was not found among what was `sealed`: the parts of its key that differ from the nearest entry's."""
+def why_missed(sealed: Sequence[CacheModule], missed: Sequence[CacheModule]) -> str:
+    """Why these were not found among what was `sealed`: for each, the parts of its key that differ from the nearest
+    entry's. Those with the same reason are named together."""
+    alike: dict[str, list[str]] = {}
+    for module in missed:
+        alike.setdefault(_why(sealed, module), []).append(module.module)
+    return "; ".join(f"{_names(names)}: {why}" for why, names in alike.items())
+
+
+def _why(sealed: Sequence[CacheModule], module: CacheModule) -> str:
     known = [one for one in sealed if one.module == module.module]
     if not known:
-        return f"{module.module} was not sealed under this name"
+        return "not sealed under this name"
     if any(one.key == module.key for one in known):
-        return f"{module.module}: its entry is gone or can't be read"
+        return "sealed, but the entry is gone or can't be read"
     nearest = min(known, key=lambda one: len(_fields(one, module)))
-    parts = [f"{name} ({FIELDS.get(name, 'unknown')})" for name in _fields(nearest, module)]
-    return f"{module.module}: another {', another '.join(parts)}" if parts else f"{module.module}: another key"
+    parts = [f"another {name} ({FIELDS.get(name, 'unknown')})" for name in _fields(nearest, module)]
+    return ", ".join(parts) or "another key"
+
+
+def _names(modules: Sequence[str]) -> str:
+    named = list(dict.fromkeys(modules))
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return ", ".join(named[:_NAMED]) + more
 
 
 def _ratio(estimate: Estimate) -> str:

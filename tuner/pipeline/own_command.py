@@ -39,7 +39,7 @@ def prove_by_command(run: Run, config: Config, cache: Path, cold: CommandRun, no
             f"the cache or its messages off (see {run.folder.logs})"
         )
     elif missed:
-        why = "; ".join(dict.fromkeys(why_missed(cold.modules, module) for module in missed))
+        why = why_missed(cold.modules, missed)
         notices.append(f"{command}: {len(missed)} of {len(warm.modules)} compiles weren't found in the cache: {why}")
     return SealedCommand(
         command=command,

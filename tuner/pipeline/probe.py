@@ -117,8 +117,9 @@ def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
         reason = _pgle_fixed(run)
     if reason is None and knob.risk == "hang" and knob.name not in run.options.override:
         status, reason = "risky", f"it can hang the machine's GPUs; --override {knob.name} lets it be tuned"
-    if reason is None and knob.name in run.held.names:
-        status, reason = "held", f"--knob holds it at {run.held.get(knob.name)!r} for the whole run"
+    given = [run.options.hold[name] for name in (knob.name, *knob.aliases) if name in run.options.hold]
+    if reason is None and given and knob.name not in run.workload_knobs:
+        status, reason = "held", f"--knob holds it at {given[-1]!r} for the whole run"
     if reason is None and knob.name in run.workload_knobs:
         status, reason = "held", f"--knob holds it at {run.workload_knobs[knob.name]!r} for the whole run"
     if reason is None and knob.name in pins(run.inherited) and knob.name not in run.options.override:

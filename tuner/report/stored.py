@@ -117,6 +117,10 @@ def _said(name: str, value: Any) -> str:
         return _day(value)
     if name == "settings":
         return _settings(value)
+    if name in ("gain", "low", "high") and math.isfinite(value):
+        return f"{math.exp(value):.3g}x"
+    if name in ("control_ms", "best_ms"):
+        return f"{value:.4g}"
     if isinstance(value, dict):
         return ", ".join(f"{n}={v}" for n, v in sorted(value.items()))
     return clean(str(value))

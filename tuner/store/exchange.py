@@ -32,11 +32,12 @@ _MOST_BYTES = 8 << 30  # of an unpacked stream: more is no records of ours
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """`added`: ids of runs that are new here; `grown`: those whose log had more events there; `same`: how many were
-    here already; `left`: what was left out, with the reason."""
+    here already; `bundles`: how many were copied; `left`: what was left out, with the reason."""
 
     added: tuple[str, ...] = ()
     grown: tuple[str, ...] = ()
     same: int = 0
+    bundles: int = 0
     left: tuple[str, ...] = ()
 
     def plus(self, other: Taken) -> Taken:
@@ -45,6 +46,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
             added=self.added + other.added,
             grown=self.grown + other.grown,
             same=self.same + other.same,
+            bundles=self.bundles + other.bundles,
             left=self.left + other.left,
         )
 
@@ -84,8 +86,8 @@ def merge_store(other: Path, store: Store) -> Taken:
             continue
         one = _take([events], store)
         target = next(run for run in _of_uid(store, events))
-        _copy_bundles(folder, target)
-        taken = taken.plus(one)
+        copied = _copy_bundles(folder, target)
+        taken = taken.plus(msgspec.structs.replace(one, bundles=copied))
     return taken
 
 
@@ -187,8 +189,9 @@ def _replace(path: Path, events: Sequence[AnyEvent]) -> None:
         raise disk_error(error, path) from error
 
 
-def _copy_bundles(source: RunFolder, target: RunFolder) -> None:
-    """Bundles never change: one that is there already stays. Each appears whole."""
+def _copy_bundles(source: RunFolder, target: RunFolder) -> int:
+    """Bundles never change: one that is there already stays. Each appears whole. Returns how many were copied."""
+    copied = 0
     for bundle in sorted(source.bundle.glob("[0-9]*")):
         final = target.bundle / bundle.name
         if final.exists():
@@ -201,3 +204,5 @@ def _copy_bundles(source: RunFolder, target: RunFolder) -> None:
         except OSError as error:
             shutil.rmtree(part, ignore_errors=True)
             raise disk_error(error, final) from error
+        copied += 1
+    return copied

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import urllib.parse
@@ -16,7 +17,7 @@ from tuner.knobs.config import DEFAULT, Config
 from tuner.machine.host import network_filesystem
 from tuner.store.disk import disk_error, full
 
-__all__ = ["DEFAULT_FOLDER", "RunFolder", "Store", "locate_store", "open_store"]
+__all__ = ["DEFAULT_FOLDER", "RunFolder", "Store", "locate_store", "open_store", "run_name"]
 
 DEFAULT_FOLDER = Path(".tuner")
 _DATABASE = "tuner.db"
@@ -164,6 +165,11 @@ def locate_store(where: str | Path = DEFAULT_FOLDER) -> Store:
         )
         return Store(root=root, url=f"sqlite:///{database}", notices=(notice,))
     return Store(root=root, url=f"sqlite:///{root / _DATABASE}")
+
+
+def run_name(workload: str) -> str:
+    """How the ids of a workload's runs begin. `workload`: its file's name, with or without the ending."""
+    return (re.sub(r"[^A-Za-z0-9_.]+", "-", workload.removesuffix(".py")).strip("-.") or "run")[:40]
 
 
 def _root(where: str | Path) -> Path:

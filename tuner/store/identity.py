@@ -14,11 +14,11 @@ from tuner.machine.host import Host
 from tuner.machine.inherited import relevant
 from tuner.machine.interpreter import Interpreter
 from tuner.store.events import RunStarted
-from tuner.store.folder import RunFolder, Store
+from tuner.store.folder import RunFolder, Store, run_name
 from tuner.store.log import read_first
 from tuner.store.sources import workload_digest
 
-__all__ = ["earlier_run", "new_run", "run_id", "run_identity", "run_name"]
+__all__ = ["earlier_run", "new_run", "run_id", "run_identity"]
 
 # Variables that change what is printed and nothing else.
 _LOGGING = frozenset(
@@ -77,11 +77,6 @@ def run_id(parts: Mapping[str, str]) -> str:
     """A short name for an identity, the same every time: the workload's name and six hex digits."""
     name = run_name(parts.get("name", ""))
     return f"{name}-{hashlib.sha256(msgspec.json.encode(sorted(parts.items()))).hexdigest()[:6]}"
-
-
-def run_name(workload: str) -> str:
-    """How the ids of a workload's runs begin. `workload`: its file's name, with or without the ending."""
-    return (re.sub(r"[^A-Za-z0-9_.]+", "-", workload.removesuffix(".py")).strip("-.") or "run")[:40]
 
 
 def earlier_run(store: Store, parts: Mapping[str, str]) -> RunFolder | None:

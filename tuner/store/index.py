@@ -93,14 +93,20 @@ class Index:
         notices, self.notices = self.notices, []
         return "; ".join(notices)
 
-    def rebuild(self, folders: Iterable[RunFolder]) -> None:
-        """Forget these runs and take them up anew from their logs. Runs of other machines stay as they are."""
+    def rebuild(self, folders: Iterable[RunFolder]) -> int:
+        """Forget these runs and take them up anew from their logs; returns how many. Runs of other machines stay as
+        they are, and so does one whose log is broken, with a notice."""
         self.open()
+        done = 0
         for folder in folders:
             try:
                 self._rebuild(read(folder.events), folder.events)
+                done += 1
+            except StoreError as error:
+                self._leave_out(error)
             except sa.exc.SQLAlchemyError as error:
                 raise self._error(error) from error
+        return done
 
     def forget(self, folders: Iterable[RunFolder]) -> None:
         """Drop the rows of these runs. Raises StoreError if the database can't be written."""
@@ -258,7 +264,10 @@ class Index:
                 if uid_of(first) not in ended:
                     self._take_up(read(path), path)
             except StoreError as error:
-                self.notices.append(f"left out of the index: {error.where}: {error.what}")
+                self._leave_out(error)
+
+    def _leave_out(self, error: StoreError) -> None:
+        self.notices.append(f"left out: {error.where}: {error.what}")
 
     def _log_of(self, events: Sequence[AnyEvent]) -> Path | None:
         """Where the log of the run with these events lies, which bears its id."""

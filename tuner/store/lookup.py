@@ -89,6 +89,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         path = None if self.folder is None else RunFolder(path=self.folder).bundle / f"{self.number:04d}"
         return path if path is not None and path.is_dir() else None
 
+    @property
+    def whereabouts(self) -> str:
+        """Where it is if `bundle` is None, in one clause."""
+        if self.folder is not None:
+            return f"its bundle isn't in {self.folder}: it was deleted, or only its records were taken in"
+        return (
+            f"its bundle isn't here: it was sealed on {self.host or 'another machine'}, see {self.log or 'its store'}"
+        )
+
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """`answer` None: there is none. `unfinished`: runs of the workload that have no bundle yet. `forms`: those in which
@@ -120,7 +129,8 @@ def look_up(store: Store, question: Question, *, seen: Mapping[str, str]) -> Fou
     def wanted(first: RunStarted) -> bool:
         return first.identity.get("workload") == question.digest or Path(first.workload).name == question.name
 
-    with reading(store, wanted=None if question.program else wanted) as reader:
+    everywhere = bool(question.program)  # a file of any name may lower to it
+    with reading(store, wanted=None if everywhere else wanted, workload="" if everywhere else question.name) as reader:
         answer = _answer(reader, store, question, seen)
         runs = () if answer else _unfinished(reader, question)
         forms = () if answer or question.knobs is None else _forms(reader, question)

@@ -51,12 +51,12 @@ def rebuild(store: Store, *, progress: Callable[[int, int], None] = lambda done,
     notices: list[str] = []
     try:
         index.open()
-        index.rebuild(folders)
+        done = index.rebuild(folders)
         notices += index.notices
     finally:
         index.close()
     notices += restore_studies(store, folders, limit_s=None, progress=progress)
-    return Rebuilt(runs=len(folders), notices=tuple(dict.fromkeys(notices)))
+    return Rebuilt(runs=done, notices=tuple(dict.fromkeys(notices)))
 
 
 def restore_studies(
@@ -119,7 +119,7 @@ def garbage(store: Store, *, keep: int | None = None, unfinished: bool = False) 
     if keep is not None:
         for paths in sealed.values():
             old = sorted(paths)[:-keep]
-            found += [Garbage(path=p, size=_size(p), why=f"{keep} newer bundles of this workload") for _, p in old]
+            found += [Garbage(path=p, size=_size(p), why=f"of this workload the newest {keep} stay") for _, p in old]
     return found
 
 
