@@ -271,6 +271,24 @@ def test_a_trace_that_the_clock_contradicts_is_taken_again_within_a_bound(
     assert "something else ran" in found.breakdown.doubt
 
 
+def test_the_device_is_under_load_for_as_long_before_either_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+    real = FakeSession.profile
+
+    def profiled(self: FakeSession, handle: str, **kwargs: object) -> ProfileReply | Failure:
+        asked.append(kwargs)
+        return real(self, handle, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FakeSession, "profile", profiled)
+    for step_ms, block, warm_up in ((2.0, 100, 150), (90.0, 10, 3), (4000.0, 3, 1)):
+        asked.clear()
+        profile_workload(options(tmp_path), factory=machine(step_ms=step_ms).factory)
+        assert asked[0]["block"] == pytest.approx(block, rel=0.1)
+        assert asked[0]["warm_up"] == pytest.approx(warm_up, rel=0.1)
+
+
 def test_where_nsight_systems_is_missing_its_command_and_the_reason_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

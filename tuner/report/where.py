@@ -110,6 +110,8 @@ def traced_text(breakdown: Breakdown) -> str:
     if not breakdown.traced_ms or breakdown.traced_ms == breakdown.step_ms:
         return f"{breakdown.step_ms:.4g} ms"
     told = f"{breakdown.step_ms:.4g} ms, in the trace {breakdown.traced_ms:.4g} ms"
+    if breakdown.tracer_ms:
+        told += f", where the tracer made work itself {breakdown.tracer_ms:.2g} ms longer (taken out by thread blocks)"
     if abs(breakdown.scale - 1) > _SCALED:
         return f"{told}: work is scaled by {breakdown.scale:.3f} to fit"
     return f"{told}: what the tracer adds is left out of the gaps" if breakdown.traced_ms > breakdown.step_ms else told

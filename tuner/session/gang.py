@@ -170,16 +170,32 @@ class GangSession:
         return self._ask(PgleReply, self._all(request), limit_s=self._limits.pgle(runs))[0]
 
     def profile(
-        self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
+        self,
+        handle: str,
+        *,
+        steps: int,
+        folder: Path,
+        block: int = 0,
+        warm_up: int = 1,
+        python: bool = False,
+        nsight: bool = False,
     ) -> ProfileReply | Failure:
         """Rank 0's trace, with the others' beside it, whose files are in folders of their own."""
         self._life.require()
         folders = [folder if rank == 0 else folder / f"rank-{rank}" for rank in range(len(self._ranks.connections))]
         requests = [
-            Profile(id=handle, steps=steps, folder=str(own), block=block, python=python, nsight=nsight)
+            Profile(
+                id=handle,
+                steps=steps,
+                folder=str(own),
+                block=block,
+                warm_up=warm_up,
+                python=python,
+                nsight=nsight,
+            )
             for own in folders
         ]
-        replies = self._ask(ProfileReply, requests, limit_s=self._limits.profile(steps, block))
+        replies = self._ask(ProfileReply, requests, limit_s=self._limits.profile(steps, block + warm_up))
         return next((r for r in replies if isinstance(r, Failure)), None) or together(
             [r for r in replies if isinstance(r, ProfileReply)]
         )
