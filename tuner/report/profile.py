@@ -29,13 +29,14 @@ _NAME = 24
 class Profiling(msgspec.Struct, frozen=True, kw_only=True):
     """`profile` None: Nsight Systems was asked for; `missing`: it is not here. `nsight`: its command, `kernel`: that of
     Nsight Compute for the kernel that takes longest; () where there is none. `notices`: what is missing here, and
-    why."""
+    why. `reports`: what Nsight Systems wrote."""
 
     profile: StepProfile | None
     folder: Path
     nsight: tuple[str, ...] = ()
     kernel: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
     missing: bool = False
 
 
@@ -183,6 +184,8 @@ def _commands(page: Page, found: Profiling) -> None:
     for command in (found.nsight, found.kernel):
         if command:
             page.line(shlex.join(command), indent=2, style="cyan")
+    for report in found.reports:
+        page.line(report, indent=2, style="cyan")
 
 
 def profile_document(found: Profiling) -> dict[str, Any]:
@@ -194,4 +197,5 @@ def profile_document(found: Profiling) -> dict[str, Any]:
         "nsight_systems": list(found.nsight),
         "nsight_compute": list(found.kernel),
         "notices": list(found.notices),
+        "reports": list(found.reports),
     }

@@ -61,16 +61,21 @@ class GangSession:
 
     Every rank gets every request; rank 0's answer counts, held against the others'. The workers compare what they run
     before it runs. A rank that dies, hangs or differs ends the session: the failure names it and the last step that it
-    began, and all are killed. `environ`, `deadlines`: as for `LocalSession`.
+    began, and all are killed. `environ`, `deadlines`: as for `LocalSession`; `wrapper` too, for ranks started here.
     """
 
     def __init__(
-        self, launch: Launch, *, environ: Mapping[str, str], deadlines: Deadlines | Callable[[], Deadlines]
+        self,
+        launch: Launch,
+        *,
+        environ: Mapping[str, str],
+        deadlines: Deadlines | Callable[[], Deadlines],
+        wrapper: Sequence[str] = (),
     ) -> None:
         self._launch = launch
         self._deadlines = deadlines
         self._life = Lifecycle(launch.name)
-        self._ranks: Ranks = Launched(launch, environ) if launch.launcher else Local(launch, environ)
+        self._ranks: Ranks = Launched(launch, environ) if launch.launcher else Local(launch, environ, wrapper=wrapper)
 
     @property
     def launch(self) -> Launch:
