@@ -231,6 +231,8 @@ def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
     assert found.profile.breakdown.ops[0].name == "dot.1"
     assert found.kernel[0] == "ncu"
     assert "--kernel-name=regex:^dot_1$" in found.kernel
+    assert found.profile.compile_s > 0
+    assert f"{found.profile.compile_s:.3g} s to compile it before" in render_profile(found)
 
 
 def test_ceilings_that_repeats_did_not_agree_on_are_used_once_and_not_kept(

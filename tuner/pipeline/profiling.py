@@ -24,7 +24,7 @@ from tuner.pipeline.profiles import measured_ceiling
 from tuner.pipeline.tracing import profile_session, step_seconds, steps_to_trace
 from tuner.profile import StepProfile, nsight_compute, nsight_systems
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Loaded, OptionValue, Variant
+from tuner.protocol.messages import Compiled, Loaded, OptionValue, Variant
 from tuner.report.profile import Profiling
 from tuner.session import Deadlines, GangSession, Launch, LocalSession, Session, SessionFactory
 from tuner.session.package import worker_zip
@@ -100,7 +100,7 @@ def profile_workload(
         launch = _launch(options, environ)
         session = factory(launch) if factory else _made(launch, environ, timeline[: -len(worker)] if timeline else ())
         stack.callback(session.close)
-        loaded, step_s = _ready(session, options)
+        loaded, compiled, step_s = _ready(session, options)
         steps = options.steps or steps_to_trace(step_s)
         if options.nsight:
             marked = session.profile(CONTROL, steps=steps, folder=options.folder, nsight=True)
@@ -111,6 +111,7 @@ def profile_workload(
         found = profile_session(
             session,
             loaded=loaded,
+            compiled=compiled,
             folder=options.folder,
             steps=steps,
             step_s=step_s,
@@ -158,14 +159,11 @@ def _made(launch: Launch, environ: Mapping[str, str], wrapper: tuple[str, ...]) 
     return LocalSession(launch, environ=environ, deadlines=Deadlines(), wrapper=wrapper)
 
 
-def _ready(session: Session, options: ProfileOptions) -> tuple[Loaded, float]:
+def _ready(session: Session, options: ProfileOptions) -> tuple[Loaded, Compiled, float]:
     """The session with its step compiled, and a step's seconds."""
     loaded = session.start()
-    made = session.compile([Variant(id=CONTROL)]).results[0]
-    if isinstance(made, Failure):
-        _raise_on(made, options)
-    taken = step_seconds(session)
-    return loaded, _raise_on(taken, options)
+    made = _raise_on(session.compile([Variant(id=CONTROL)]).results[0], options)
+    return loaded, made, _raise_on(step_seconds(session), options)
 
 
 def _raise_on(found: T | Failure, options: ProfileOptions) -> T:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from tuner.pipeline.bench import CONTROL
 from tuner.profile import Ceiling, StepProfile, analyse, doubt_of
 from tuner.protocol.failure import Failure
@@ -38,14 +40,15 @@ def profile_session(
     session: Session,
     *,
     loaded: Loaded,
+    compiled: Compiled,
     folder: Path,
     steps: int,
     step_s: float,
     ceiling: Callable[[Session], Ceiling | None],
     attribute: bool = True,
 ) -> StepProfile | Failure:
-    """The profile of the session's control, whose step takes about `step_s`, its files in `folder`. Nothing should be
-    timed in this session afterwards: a profiler that was attached once may slow what follows.
+    """The profile of the session's control, `compiled`, whose step takes about `step_s`, its files in `folder`. Nothing
+    should be timed in this session afterwards: a profiler that was attached once may slow what follows.
 
     `ceiling` gets the device's, from the session if need be. Without `attribute` there is no other trace, and the
     program's schedule tells which operation a kernel in a graph is of. On a CPU the second trace is for the Python
@@ -67,7 +70,7 @@ def profile_session(
     if named is not None:
         files["attributed trace"] = named.xplane
     texts = [Path(path).read_text(errors="replace") for path in as_run.hlo.values()]
-    return analyse(
+    found = analyse(
         as_run,
         texts,
         named=named,
@@ -75,6 +78,7 @@ def profile_session(
         files={name: path for name, path in files.items() if path},
         recompiled=loaded.recompiled,
     )
+    return msgspec.structs.replace(found, compile_s=compiled.lower_s + compiled.compile_s)
 
 
 def _as_run(session: Session, *, steps: int, folder: Path, block: int, warm_up: int) -> ProfileReply | Failure:

@@ -173,7 +173,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     """`bound`: the verdict on the step; `evidence`: the numbers behind it. `files`: what was kept, by name. `ranks`: of
-    a gang, where all else is rank 0's."""
+    a gang, where all else is rank 0's. `compile_s`: what lowering and compiling the step took, 0 where it isn't known.
+    """
 
     breakdown: Breakdown
     roofline: Roofline
@@ -181,4 +182,5 @@ class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     findings: tuple[Finding, ...] = ()
     files: dict[str, str] = {}
+    compile_s: float = 0.0
     ranks: tuple[RankRow, ...] = ()

@@ -66,10 +66,11 @@ def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -
 def _numbers(page: Page, profile: StepProfile) -> None:
     b, roof = profile.breakdown, profile.roofline
     called = f"{b.dispatch_ms:.3g} ms to call a step, " if b.dispatch_ms else ""
+    compiling = f", {profile.compile_s:.3g} s to compile it before" if profile.compile_s else ""
     rows = [
         ("step", f"{traced_text(b)}; {b.steps} traced steps, {_devices(b.devices)}"),
         ("operations", f"{b.kernels:.4g} a step, half of them below {_short(b.kernel_us)}"),
-        ("host", f"{called}{b.compiles} compiles in the trace"),
+        ("host", f"{called}{b.compiles} compiles in the trace{compiling}"),
     ]
     if b.graphs:
         rows.append(("CUDA graphs", f"hold {100 * b.graphs:.0f} % of the operations"))
