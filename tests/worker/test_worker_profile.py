@@ -48,3 +48,17 @@ def test_as_many_steps_run_before_the_traced_ones_as_before_those_that_are_timed
     assert ran(8, 1) - least == 4 * 7  # three blocks without a trace, and one in it
     assert ran(1, 6) - least == 4 * 5
     worker.close()
+
+
+def test_few_steps_run_in_a_row_in_a_trace_that_they_would_make_large() -> None:
+    """On all ranks alike: in steps they wait for each other."""
+    from types import SimpleNamespace
+
+    from tuner.worker.profile import _most
+
+    alone = SimpleNamespace(gang=None)
+    assert _most(alone, dense=True) == 16  # type: ignore[arg-type]
+    assert _most(alone, dense=False) is None  # type: ignore[arg-type]
+    for others in (False, True):
+        rank = SimpleNamespace(gang=SimpleNamespace(anybody=lambda mine, others=others: mine or others))
+        assert (_most(rank, dense=False) is None) is not others  # type: ignore[arg-type]

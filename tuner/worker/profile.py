@@ -24,6 +24,8 @@ __all__ = ["profile"]
 _WARM_UP = 2
 _BLOCKS = 3
 _CALLS = 9
+_CALLING = 0.3  # of a step: where the host takes so much of it to call, its operations are many and short
+_FEW = 16  # steps of such a kind in a row within the trace, which their events make large
 
 
 def profile(session: WorkerSession, request: Profile) -> ProfileReply:
@@ -31,7 +33,8 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
     step itself doesn't compile. What a step takes is timed before: a profiler slows the host down, and what comes after
     it. A device rests while a profiler starts, and under load its clocks then go down and up again until they are
     where they stay: where times count, as many steps run before the marked ones as before those that are timed
-    without it, and a block of them is timed under the profiler too, which tells what that does to work itself."""
+    without it, and a block of them is timed under the profiler too, which tells what that does to work itself. Fewer
+    where operations are many and short: those leave a card's power unused, and their clocks where they are."""
     candidate = session.candidate(request.id)
     folder = Path(request.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,9 +49,10 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
             for _ in range(_WARM_UP):
                 wait(session.state.advance(candidate.call, 1))
             dispatch_s = _dispatch_s(session, candidate) if request.block else 0.0
+            most = _most(session, dense=dispatch_s > _CALLING * plain_s)
             with marked() if request.nsight else _trace(session, request):
                 if request.block and not request.nsight:
-                    under_s = _under_s(session, candidate, request)
+                    under_s = _under_s(session, candidate, request, most=most)
                 start = time.perf_counter()
                 for number in range(request.steps):
                     with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
@@ -107,12 +111,20 @@ def _step_s(block: Block) -> float:
     return sum(block.parts.values()) if block.parts else block.seconds / block.steps
 
 
-def _under_s(session: WorkerSession, candidate: Candidate, request: Profile) -> float:
-    """Seconds of one step of each part, in a block as `_plain_s` times it, here."""
-    wait(session.state.advance(candidate.call, max(1, request.warm_up)))
+def _most(session: WorkerSession, *, dense: bool) -> int | None:
+    """The most steps to run in a row within the trace, None for any number; `dense`: their operations are many. It is
+    the same on all ranks, which wait for each other in steps."""
+    return _FEW if (dense if session.gang is None else session.gang.anybody(dense)) else None
+
+
+def _under_s(session: WorkerSession, candidate: Candidate, request: Profile, *, most: int | None) -> float:
+    """Seconds of one step of each part, in a block as `_plain_s` times it, here; of at most `most` steps."""
+    block = min(request.block, most or request.block)
+    warm_up = max(1, request.warm_up)
+    wait(session.state.advance(candidate.call, min(warm_up, most or warm_up)))
     start = time.perf_counter()
-    wait(session.state.advance(candidate.call, request.block))
-    return (time.perf_counter() - start) / request.block
+    wait(session.state.advance(candidate.call, block))
+    return (time.perf_counter() - start) / block
 
 
 def _dispatch_s(session: WorkerSession, candidate: Candidate) -> float:
