@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tuner.profile.breakdown import HOST_GAPS
 from tuner.profile.costs import ModuleCosts
-from tuner.profile.hlo import Module
+from tuner.profile.hlo import Computation, Instruction, Module
 from tuner.profile.roofline import bound_shares, cost_of
 from tuner.profile.timeline import Event, Timeline
 from tuner.profile.types import Bound, Breakdown, Finding, Roofline
@@ -174,7 +174,7 @@ _LIBRARY_FILES = frozenset(
 
 def _constants(modules: Mapping[str, Module]) -> list[Finding]:
     large = [
-        (instruction.bytes, instruction.source)
+        (instruction.bytes, instruction.source or _used(computation, instruction))
         for module in modules.values()
         for computation in module.computations.values()
         for instruction in computation.instructions.values()
@@ -188,6 +188,18 @@ def _constants(modules: Mapping[str, Module]) -> list[Finding]:
         "step closes over or that the compiler folds; they cost compile time and memory. Pass them as arguments"
     )
     return [Finding(kind="constants", text=text, where=where or next((w for _, w in large if w), ""))]
+
+
+def _used(computation: Computation, constant: Instruction) -> str:
+    """The line that a constant is first used by: it has none of its own."""
+    reached = {constant.name}
+    for instruction in computation.instructions.values():  # in an order in which they can run
+        if reached.isdisjoint(instruction.operands):
+            continue
+        if instruction.source:
+            return instruction.source
+        reached.add(instruction.name)
+    return ""
 
 
 def _wide_products(breakdown: Breakdown, roofline: Roofline, costs: Mapping[str, ModuleCosts]) -> list[Finding]:
