@@ -59,7 +59,8 @@ def main() -> int:
                 f"{workload.stem}: step {step:.4g} ms, parts {misses[0]:+.2%}, traced work {misses[1]:+.2%} too long, "
                 f"{f'{tracer_ms / busy:.2%} by the tracer taken out, ' if tracer_ms else ''}"
                 f"operations {misses[2]:+.2%} of work, {breakdown['attributed']:.0%} known; "
-                f"{breakdown['traced_ms']:.4g} ms in the trace, {breakdown['dispatch_ms']:.3g} ms to call; "
+                f"{breakdown['traced_ms']:.4g} ms in the trace, {breakdown['under_ms']:.4g} ms in a row there, "
+                f"{breakdown['dispatch_ms']:.3g} ms to call; "
                 f"{said['bound']}-bound, {'no' if roof is None else f'{roof:.0%} of the'} roof{', OFF' if bad else ''}",
                 flush=True,
             )

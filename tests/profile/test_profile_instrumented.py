@@ -95,3 +95,4 @@ def test_a_product_at_lower_clocks_on_an_h200_is_scaled_whatever_the_tracer_does
         found = recorded("matmul-h200", under_s=under_s).breakdown
         assert (found.tracer_ms, found.scale) == (0.0, pytest.approx(0.929, abs=0.002))
         assert "work is scaled by 0.929 to fit" in traced_text(found)
+        assert ("clocks were lower" in traced_text(found)) == (under_s < 0.003)

@@ -50,7 +50,7 @@ def analyse(
     joined = attributed_by_schedule(attributed(line, other, modules) if named else line, modules)
     steady = steadied(joined, as_run.plain_s)
     parted = untraced(_parted(steady, modules, as_run), as_run.plain_s, dispatch_s=as_run.dispatch_s)
-    parted = msgspec.structs.replace(parted, doubt=doubt(steady, as_run.plain_s))
+    parted = msgspec.structs.replace(parted, doubt=doubt(steady, as_run.plain_s), under_ms=1e3 * as_run.under_s)
     breakdown, roof = roofed(parted, costs, ceiling)
     if named is None and breakdown.graphs and not breakdown.note:
         breakdown = msgspec.structs.replace(breakdown, note=_BY_SCHEDULE)
