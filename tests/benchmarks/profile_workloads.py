@@ -51,13 +51,16 @@ def main() -> int:
             total, step, busy = sum(breakdown["parts"].values()), breakdown["step_ms"], breakdown["busy_ms"]
             named = sum(row["self_ms"] for row in breakdown["ops"])
             misses = (total / step - 1, 1 / breakdown["scale"] - 1, named / busy - 1 if busy else 0.0)
+            tracer_ms = breakdown["tracer_ms"]
             bad = any(abs(misses[i]) > asked.tolerance for i in (0, 2)) or misses[1] > asked.scaled
             bad |= breakdown["attributed"] < 0.98
             off += bad
             print(
                 f"{workload.stem}: step {step:.4g} ms, parts {misses[0]:+.2%}, traced work {misses[1]:+.2%} too long, "
+                f"{f'{tracer_ms / busy:.2%} by the tracer taken out, ' if tracer_ms else ''}"
                 f"operations {misses[2]:+.2%} of work, {breakdown['attributed']:.0%} known; "
-                f"{breakdown['traced_ms']:.4g} ms in the trace, {breakdown['dispatch_ms']:.3g} ms to call; "
+                f"{breakdown['traced_ms']:.4g} ms in the trace, {breakdown['under_ms']:.4g} ms in a row there, "
+                f"{breakdown['dispatch_ms']:.3g} ms to call; "
                 f"{said['bound']}-bound, {'no' if roof is None else f'{roof:.0%} of the'} roof{', OFF' if bad else ''}",
                 flush=True,
             )

@@ -75,7 +75,7 @@ def test_a_profiler_that_is_missing_is_told_with_its_command(
         (("w.py", "--delay", "5s"), "are for --nsys"),
         (("w.py", "--env-file", "a.env", "--run", "x"), "say two things"),
         (("w.py", "--processes", "2", "--launch", "srun -N 2"), "say two things"),
-        (("w.py", "--processes", "2", "--nsys"), "--nsys is for one process"),
+        (("w.py", "--launch", "srun -N 2", "--nsys"), "--nsys is for processes on this machine"),
         (("w.py", "--env-file", "nowhere.env"), "can't be read"),
         (("w.py", "--run", "nowhere"), "nowhere"),
         (("missing.py",), "no such file"),

@@ -273,7 +273,8 @@ def test_the_sealed_executable_is_measured_by_itself(tune_on):
     outcome = tune_on(machine)
     sealed = record(outcome, SealRecord)
     assert sealed.sealed_pairs >= 3
-    assert sealed.sealed.low < 0.05 < sealed.sealed.high
+    assert sealed.sealed.low < sealed.sealed.gain < sealed.sealed.high  # which may well miss, once in twenty
+    assert sealed.sealed.gain == pytest.approx(0.05, abs=0.003)
     assert sealed.cache_hits == sealed.cache_requests == 1
     assert "The sealed executable by itself: 1.05" in Path(outcome.files["shell"]).read_text()
     view = RunView.of(outcome.events)

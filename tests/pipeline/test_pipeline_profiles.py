@@ -10,13 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tuner.errors import UsageError
+from tuner.errors import TunerError, UsageError
 from tuner.knobs.config import DEFAULT, Config
 from tuner.pipeline.profiling import ProfileOptions, profile_workload
 from tuner.pipeline.run import Outcome
 from tuner.profile import Ceiling, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import CeilingsReply, ProfileReply, Recompiled
+from tuner.report.profile import render_profile
 from tuner.session import FakeMachine
 from tuner.session.fake import FakeSession
 from tuner.store.ceilings import ceiling_of
@@ -230,6 +231,8 @@ def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
     assert found.profile.breakdown.ops[0].name == "dot.1"
     assert found.kernel[0] == "ncu"
     assert "--kernel-name=regex:^dot_1$" in found.kernel
+    assert found.profile.compile_s > 0
+    assert f"{found.profile.compile_s:.3g} s to compile it before" in render_profile(found)
 
 
 def test_ceilings_that_repeats_did_not_agree_on_are_used_once_and_not_kept(
@@ -271,6 +274,24 @@ def test_a_trace_that_the_clock_contradicts_is_taken_again_within_a_bound(
     assert "something else ran" in found.breakdown.doubt
 
 
+def test_the_device_is_under_load_for_as_long_before_either_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+    real = FakeSession.profile
+
+    def profiled(self: FakeSession, handle: str, **kwargs: object) -> ProfileReply | Failure:
+        asked.append(kwargs)
+        return real(self, handle, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FakeSession, "profile", profiled)
+    for step_ms, block, warm_up in ((2.0, 100, 150), (90.0, 10, 3), (4000.0, 3, 1)):
+        asked.clear()
+        profile_workload(options(tmp_path), factory=machine(step_ms=step_ms).factory)
+        assert asked[0]["block"] == pytest.approx(block, rel=0.1)
+        assert asked[0]["warm_up"] == pytest.approx(warm_up, rel=0.1)
+
+
 def test_where_nsight_systems_is_missing_its_command_and_the_reason_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,3 +304,29 @@ def test_where_nsight_systems_is_missing_its_command_and_the_reason_are_told(
     found = profile_workload(options(tmp_path, nsight=True, delay_s=10.0, duration_s=30.0))
     assert {"--delay=10", "--duration=30"} <= {*found.nsight}
     assert not any(word.startswith("--capture-range") for word in found.nsight)
+
+
+def test_nsight_systems_report_is_looked_for_once_the_worker_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    made = options(tmp_path, nsight=True)
+    with pytest.raises(TunerError, match="left no report"):
+        profile_workload(made, factory=machine().factory)
+    real = FakeSession.close
+
+    def close(self: FakeSession) -> None:
+        real(self)
+        (made.folder / "nsys-123.nsys-rep").touch()
+
+    monkeypatch.setattr(FakeSession, "close", close)
+    found = profile_workload(made, factory=machine().factory)
+    assert (found.profile, found.missing) == (None, False)
+    assert found.reports == (str(tmp_path / "out" / "nsys-123.nsys-rep"),)
+    assert found.reports[0] in render_profile(found)
+
+
+def test_one_profiler_at_a_time(tmp_path: Path) -> None:
+    own = options(tmp_path, nsight=True, env={"JAX_ENABLE_PGLE": "true"})
+    with pytest.raises(UsageError, match="a process has one profiler"):
+        profile_workload(own, factory=machine().factory)

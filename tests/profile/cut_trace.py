@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--profile", type=Path, required=True)
     parser.add_argument("--step-ms", type=float, help="without a trace; default: as the profile says")
+    parser.add_argument("--under-ms", type=float, default=0.0, help="of steps in a row under the tracer")
     parser.add_argument("--steps", type=int, default=2)
     asked = parser.parse_args()
     profile: dict[str, Any] = json.loads(asked.profile.read_text())["profile"]
@@ -91,6 +92,7 @@ def main() -> None:
             "as-run",
             steps=asked.steps,
             plain_s=step_ms / 1e3,
+            under_s=asked.under_ms / 1e3,
             dispatch_s=breakdown["dispatch_ms"] / 1e3,
         ),
         "named": cut(asked.folder, "attributed", steps=1),

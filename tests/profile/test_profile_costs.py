@@ -218,19 +218,41 @@ def _gpt_by_hand() -> float:
     return layers * (4 * layer - up) + 3 * 2 * tokens * width * vocabulary
 
 
+def _conv_by_hand() -> float:
+    """Convolutions of the CPU-sized step: forward, and for the gradients of kernels and inputs, which the images don't
+    need. A 7 x 7 and a pooling halve 32 twice; a block's last convolution is 4 times as wide as its others."""
+    batch, width, wider, classes = 4, 8, 4, 8
+    stem = 2 * batch * 16**2 * width * 7 * 7 * 3
+    whole = 2 * stem
+    inputs = width
+    for stage in range(2):
+        side, inner = 8 >> stage, width << stage
+        before = side << stage  # the 3 x 3 in the middle halves it
+        entry = 2 * batch * before**2 * inputs * inner
+        mid = 2 * batch * side**2 * inner * inner * 9
+        out = 2 * batch * side**2 * inner * wider * inner
+        across = 2 * batch * side**2 * inputs * wider * inner
+        whole += 3 * (entry + mid + out + across)
+        inputs = wider * inner
+    return float(whole + 3 * 2 * batch * inputs * classes)
+
+
+BY_HAND = {"gpt": _gpt_by_hand, "conv": _conv_by_hand, "matmul": lambda: 2.0 * 384**3}
+
+
 @pytest.mark.jax
-@pytest.mark.parametrize("name", ["gpt", "products", "convolution"])
+@pytest.mark.parametrize("name", [*BY_HAND, "products", "convolution"])
 def test_compiled_steps_within_one_percent_of_hand_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import jax
     import jax.numpy as jnp
 
     step: Any
     args: tuple[Any, ...]
-    if name == "gpt":
+    if name in BY_HAND:
         monkeypatch.syspath_prepend(str(WORKLOADS))
-        made = __import__("gpt").build()
-        sys.modules.pop("gpt")
-        step, args, by_hand = made["step"], made["args"], _gpt_by_hand()
+        made = __import__(name).build()
+        sys.modules.pop(name)
+        step, args, by_hand = made["step"], made["args"], BY_HAND[name]()
     elif name == "products":
 
         def chained(x: jax.Array, w: jax.Array) -> jax.Array:

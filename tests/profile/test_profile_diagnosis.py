@@ -20,6 +20,8 @@ LABELS = {
     COPY: TraceLabel(name=COPY, details="kind_src:pinned kind_dst:device size:4194304 dest:0 async:1"),
 }
 
+TINY = [(f"tiny_fusion_{i}", 50 + 2 * i, 2, 7) for i in range(24)]
+
 
 def profile(work: list[tuple[str, float, float, int]], **kwargs: float) -> StepProfile:
     reply = gpu_reply(work, labels=LABELS, step_us=kwargs.get("step_us", 100))
@@ -31,24 +33,25 @@ def kinds(found: StepProfile) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("bound", "work", "first"),
+    ("bound", "step_us", "work", "first"),
     [
-        ("compute", [(GEMM, 1, 60, 7)], "gemm"),
-        ("memory", [(GELU, 1, 55, 7)], "fusion"),
-        ("latency", [(GEMM, 1, 95, 7)], "gemm"),
-        ("launch", [(f"tiny_fusion_{i}", 1 + 5 * i, 2, 7) for i in range(19)], "launch"),
-        ("communication", [(GEMM, 1, 25, 7), ("ncclDevKernel_AllGather", 26, 70, 9)], "schedule"),
-        ("host", [(GEMM, 40, 25, 7)], "launch"),
+        ("compute", 50, [(GEMM, 1, 35, 7)], ("gemm", "library", "autotune", "precision", "launch")),
+        ("memory", 40, [(GELU, 1, 30, 7)], ("fusion", "memory", "schedule", "precision", "launch")),
+        ("latency", 100, [(GEMM, 1, 95, 7)], ("gemm",)),
+        ("latency", 98, [(GEMM, 0, 50, 7), *TINY], ("gemm", "library", "autotune", "precision", "launch", "fusion")),
+        ("launch", 100, [(f"tiny_fusion_{i}", 1 + 5 * i, 2, 7) for i in range(19)], ("launch",)),
+        ("communication", 100, [(GEMM, 1, 25, 7), ("ncclDevKernel_AllGather", 26, 70, 9)], ("schedule",)),
+        ("host", 100, [(GEMM, 40, 25, 7)], ("launch",)),
     ],
 )
 def test_each_bottleneck_is_named_and_its_knobs_come_first(
-    bound: Bound, work: list[tuple[str, float, float, int]], first: str
+    bound: Bound, step_us: float, work: list[tuple[str, float, float, int]], first: tuple[str, ...]
 ) -> None:
-    found = profile(work)
+    found = profile(work, step_us=step_us)
     assert found.bound == bound, found.evidence
     assert found.evidence
     knobs = next(finding for finding in found.findings if finding.kind == "knobs")
-    assert knobs.groups[0] == first
+    assert knobs.groups[: len(first)] == first
 
 
 def test_without_ceilings_no_roof_is_claimed() -> None:
@@ -160,6 +163,21 @@ def test_products_in_float32_are_named_where_bfloat16_is_faster() -> None:
     assert "float32" not in kinds(analyse(reply, [GPU_HLO], ceiling=CEILING))
 
 
+def test_products_that_wait_for_something_else_gain_nothing_from_a_narrower_type() -> None:
+    wide = GPU_HLO.replace("bf16", "f32")
+    slow = Ceiling(flops_per_s={"bf16": 8e14, "f32": 4.5e14, "vector": 5e13}, bytes_per_s=3e12)
+    for lasts_us, told in ((95.0, False), (60.0, True)):
+        found = analyse(gpu_reply([(GEMM, 1, lasts_us, 7)], labels=LABELS), [wide], ceiling=slow)
+        assert ("float32" in kinds(found)) == told, found.breakdown.ops[0].roof
+
+
+def test_too_little_work_is_named_beside_what_is_the_first_bound() -> None:
+    found = profile([(GEMM, 0, 50, 7), *TINY])
+    assert found.bound == "latency"
+    (finding,) = (f for f in found.findings if f.kind == "tiny")
+    assert "48 % of the step are launches and kernels no longer than one" in finding.text
+
+
 def test_too_little_work_is_named() -> None:
     assert "tiny" in kinds(profile([(f"tiny_fusion_{i}", 10 * i, 2, 7) for i in range(8)]))
     assert "tiny" not in kinds(profile([(GEMM, 1, 95, 7)]))
@@ -243,8 +261,9 @@ def test_planted_bottlenecks_are_found_in_real_steps(
             break
     told = {f.kind: f for f in found.findings if f.kind != "knobs"}
     assert kind in told if kind else not told, found
-    if kind == "callback":
-        assert told[kind].where.endswith("planted.py:6")
+    lines = {"callback": "planted.py:6", "recompiles": "planted.py:4 on_host", "constants": "planted.py:6"}
+    if kind in lines:
+        assert told[kind].where.endswith(lines[kind])
     assert sum(found.breakdown.parts.values()) == pytest.approx(found.breakdown.step_ms)
     assert Path(found.files["perfetto"]).stat().st_size > 0
     assert Path(found.files["memory"]).stat().st_size > 0

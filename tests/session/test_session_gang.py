@@ -46,7 +46,7 @@ def gang(tmp_path: Path, stub: Stub, nothing_left: None) -> Iterator[Callable[..
     """Makes gangs of stub ranks; `deed` is Python that each runs before its hello."""
     sessions: list[GangSession] = []
 
-    def make(deed: str = "", *, processes: int = 3, **limits: float) -> GangSession:
+    def make(deed: str = "", *, processes: int = 3, wrapper: tuple[str, ...] = (), **limits: float) -> GangSession:
         launch = Launch(
             name="gang",
             role="home",
@@ -56,7 +56,8 @@ def gang(tmp_path: Path, stub: Stub, nothing_left: None) -> Iterator[Callable[..
             env={},
             processes=processes,
         )
-        session = GangSession(launch, environ={"PATH": os.defpath}, deadlines=Deadlines(**limits))
+        deadlines = Deadlines(**limits)
+        session = GangSession(launch, environ={"PATH": os.defpath}, deadlines=deadlines, wrapper=wrapper)
         sessions.append(session)
         return session
 
@@ -75,6 +76,15 @@ def ended_by(session: GangSession, call: Callable[[], object]) -> Failure:
 def round_of(session: GangSession) -> Callable[[], object]:
     session.start()
     return lambda: session.round([Arm(id="a", steps=3)])
+
+
+@pytest.mark.slow
+def test_every_rank_has_a_wrapper_of_its_own(gang: Callable[..., GangSession], tmp_path: Path) -> None:
+    session = gang(wrapper=("bash", "-c", f'"$0" "$@"; touch {tmp_path}/report-$$'))
+    session.start()
+    session.close()
+    assert session.ended is None
+    assert len([*tmp_path.glob("report-*")]) == 3
 
 
 @pytest.mark.slow

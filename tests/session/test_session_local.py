@@ -254,6 +254,17 @@ def test_the_last_words_of_a_wrapper_do_not_hide_how_the_worker_died(local: Loca
     assert (failure.kind, failure.signal) == (FailureClass.CRASH, "SIGABRT")
 
 
+def test_a_wrapper_has_time_to_write_its_report_once_the_worker_has_ended(
+    local: Local, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.session.connection._CLOSE_S", 0.1)
+    report = tmp_path / "report"
+    session = local(stub(), wrapper=("bash", "-c", f'"$0" "$@"; sleep 0.5; touch {report}'))
+    session.start()
+    session.close()
+    assert report.exists()
+
+
 @pytest.mark.parametrize(
     ("hello", "says"), [("hello(protocol=99)", "protocol 99"), ("send({'nonce': nonce})", "missing field")]
 )

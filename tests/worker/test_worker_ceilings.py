@@ -39,3 +39,15 @@ def test_what_turns_do_not_agree_on_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "_best_s", lambda run, row: 0.5)
     reply = module.ceilings(session, Ceilings())  # type: ignore[arg-type]
     assert (reply.unsteady, reply.flops_per_s["f32"]) == ((), 2 * 8**3 / 0.5)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_products_are_of_numbers_like_real_ones(dtype: str) -> None:
+    import numpy as np
+
+    made = np.asarray(module.operand(64, dtype), np.float32)
+    assert module.operand(64, dtype).dtype == dtype
+    assert np.isfinite(made).all()
+    assert len(np.unique(made)) > 1000
+    assert abs(made.std() - 1) < 0.1

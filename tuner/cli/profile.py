@@ -56,9 +56,10 @@ def command(
     launch = settings["launch"].value or ""
     if processes and launch:
         raise UsageError("--processes and --launch say two things", next="leave one of them out")
-    if nsys and (launch or (processes or 1) > 1):
+    if nsys and launch:
         raise UsageError(
-            "--nsys is for one process", next="put nsys before the program in your own launch command, once a rank"
+            "--nsys is for processes on this machine",
+            next="put nsys before the program in your own launch command, once a rank",
         )
     store = settings["store"].value
     env, knobs = settings_of(env_file, run, store)

@@ -33,7 +33,7 @@ _SEALED_SHARE = 0.1
 # The same for profiles. Besides processes a profile takes a few seconds: ceilings, and writing and reading a trace.
 _PROFILE_SHARE = 0.1
 _CEILINGS_S, _TRACE_S = 2.0, 2.0
-_TRACED_BLOCKS = 5
+_TRACED_BLOCKS = 12  # of 0.2 s, four with 0.3 s before them, and the traced steps
 # The second compile in a process finds most of what its autotuner must know; of its whole time it took a third to
 # two thirds on an H100.
 _AGAIN = 0.6

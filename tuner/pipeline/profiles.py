@@ -78,6 +78,7 @@ def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float, att
             found = profile_session(
                 session,
                 loaded=loaded,
+                compiled=made,
                 folder=run.folder.profiles / side,
                 steps=steps_to_trace(step_s),
                 step_s=step_s,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 from tuner.handoff.cache import isolated
 from tuner.knobs import XLA_FLAGS, check_flags, pins
 from tuner.machine import inherited, read_host, relevant
@@ -24,7 +24,7 @@ from tuner.pipeline.profiles import measured_ceiling
 from tuner.pipeline.tracing import profile_session, step_seconds, steps_to_trace
 from tuner.profile import StepProfile, nsight_compute, nsight_systems
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Loaded, OptionValue, Variant
+from tuner.protocol.messages import Compiled, Loaded, OptionValue, Variant
 from tuner.report.profile import Profiling
 from tuner.session import Deadlines, GangSession, Launch, LocalSession, Session, SessionFactory
 from tuner.session.package import worker_zip
@@ -35,6 +35,8 @@ __all__ = ["ProfileOptions", "profile_workload"]
 T = TypeVar("T")
 
 _NSYS, _NCU = "nsys", "ncu"
+_REPORTS = "nsys-*.nsys-rep"
+_OWN_PGLE, _ON = "JAX_ENABLE_PGLE", ("1", "true", "yes", "on")
 _NOT_THERE = "is not installed here, or not on PATH"
 
 
@@ -71,6 +73,11 @@ def profile_workload(
     file = workload_file.inspect(options.workload)
     for name in options.knobs:
         file.check_knob(name, frozenset())
+    if options.nsight and (options.env.get(_OWN_PGLE) or "").lower() in _ON:
+        raise UsageError(
+            f"{_OWN_PGLE} has jax take a profile of its own, and a process has one profiler",
+            next="take that first (tune pgle), then use --nsys with the env-file that it writes",
+        )
     environ = inherited()
     check_flags(environ.get(XLA_FLAGS, ""), where="inherited XLA_FLAGS")
     worker = (options.python, str(worker_zip()))
@@ -93,16 +100,18 @@ def profile_workload(
         launch = _launch(options, environ)
         session = factory(launch) if factory else _made(launch, environ, timeline[: -len(worker)] if timeline else ())
         stack.callback(session.close)
-        loaded, step_s = _ready(session, options)
+        loaded, compiled, step_s = _ready(session, options)
         steps = options.steps or steps_to_trace(step_s)
         if options.nsight:
             marked = session.profile(CONTROL, steps=steps, folder=options.folder, nsight=True)
             _raise_on(marked, options)
-            return Profiling(profile=None, folder=options.folder, nsight=timeline)
+            stack.close()  # it writes its report once the worker has ended
+            return _reported(options, timeline)
         key = environment_of(loaded, devices, read_host()).key
         found = profile_session(
             session,
             loaded=loaded,
+            compiled=compiled,
             folder=options.folder,
             steps=steps,
             step_s=step_s,
@@ -112,6 +121,17 @@ def profile_workload(
     kernel = _hottest(profile, options) if loaded.platform != "cpu" else ()
     notices = (f"Nsight Compute ({_NCU}) {_NOT_THERE}",) if kernel and shutil.which(_NCU) is None else ()
     return Profiling(profile=profile, folder=options.folder, kernel=kernel, notices=notices)
+
+
+def _reported(options: ProfileOptions, timeline: tuple[str, ...]) -> Profiling:
+    """What Nsight Systems left, a report a process."""
+    found = sorted(str(path) for path in options.folder.glob(_REPORTS))
+    if not found:
+        raise TunerError(
+            f"Nsight Systems left no report in {options.folder}",
+            next=f"see {options.folder}/worker-*.log, which has what it said",
+        )
+    return Profiling(profile=None, folder=options.folder, nsight=timeline, reports=tuple(found))
 
 
 def _launch(options: ProfileOptions, environ: Mapping[str, str]) -> Launch:
@@ -135,18 +155,15 @@ def _launch(options: ProfileOptions, environ: Mapping[str, str]) -> Launch:
 
 def _made(launch: Launch, environ: Mapping[str, str], wrapper: tuple[str, ...]) -> Session:
     if launch.launcher or launch.processes > 1:
-        return GangSession(launch, environ=environ, deadlines=Deadlines())
+        return GangSession(launch, environ=environ, deadlines=Deadlines(), wrapper=wrapper)
     return LocalSession(launch, environ=environ, deadlines=Deadlines(), wrapper=wrapper)
 
 
-def _ready(session: Session, options: ProfileOptions) -> tuple[Loaded, float]:
+def _ready(session: Session, options: ProfileOptions) -> tuple[Loaded, Compiled, float]:
     """The session with its step compiled, and a step's seconds."""
     loaded = session.start()
-    made = session.compile([Variant(id=CONTROL)]).results[0]
-    if isinstance(made, Failure):
-        _raise_on(made, options)
-    taken = step_seconds(session)
-    return loaded, _raise_on(taken, options)
+    made = _raise_on(session.compile([Variant(id=CONTROL)]).results[0], options)
+    return loaded, made, _raise_on(step_seconds(session), options)
 
 
 def _raise_on(found: T | Failure, options: ProfileOptions) -> T:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from tuner.pipeline.bench import CONTROL
 from tuner.profile import Ceiling, StepProfile, analyse, doubt_of
 from tuner.protocol.failure import Failure
@@ -20,6 +22,7 @@ _MOST_STEPS = 10
 _TRACED_S = 1.0
 _TRIES = 3
 _BLOCK_S = 0.2  # of consecutive steps, as blocks are in a round
+_UNDER_LOAD_S = 0.3  # until a card's clocks are where they stay: from a rest, two H200s' fell by a sixth and came back
 
 
 def steps_to_trace(step_s: float) -> int:
@@ -37,21 +40,23 @@ def profile_session(
     session: Session,
     *,
     loaded: Loaded,
+    compiled: Compiled,
     folder: Path,
     steps: int,
     step_s: float,
     ceiling: Callable[[Session], Ceiling | None],
     attribute: bool = True,
 ) -> StepProfile | Failure:
-    """The profile of the session's control, whose step takes about `step_s`, its files in `folder`. Nothing should be
-    timed in this session afterwards: a profiler that was attached once may slow what follows.
+    """The profile of the session's control, `compiled`, whose step takes about `step_s`, its files in `folder`. Nothing
+    should be timed in this session afterwards: a profiler that was attached once may slow what follows.
 
     `ceiling` gets the device's, from the session if need be. Without `attribute` there is no other trace, and the
     program's schedule tells which operation a kernel in a graph is of. On a CPU the second trace is for the Python
     functions alone. Raises SessionEnded.
     """
     block = max(steps, round(_BLOCK_S / max(step_s, 1e-9)))
-    as_run = _as_run(session, steps=steps, folder=folder / "as-run", block=block)
+    warm_up = max(1, round(_UNDER_LOAD_S / max(step_s, 1e-9)))
+    as_run = _as_run(session, steps=steps, folder=folder / "as-run", block=block, warm_up=warm_up)
     if isinstance(as_run, Failure):
         return as_run
     named = None
@@ -65,7 +70,7 @@ def profile_session(
     if named is not None:
         files["attributed trace"] = named.xplane
     texts = [Path(path).read_text(errors="replace") for path in as_run.hlo.values()]
-    return analyse(
+    found = analyse(
         as_run,
         texts,
         named=named,
@@ -73,12 +78,13 @@ def profile_session(
         files={name: path for name, path in files.items() if path},
         recompiled=loaded.recompiled,
     )
+    return msgspec.structs.replace(found, compile_s=compiled.lower_s + compiled.compile_s)
 
 
-def _as_run(session: Session, *, steps: int, folder: Path, block: int) -> ProfileReply | Failure:
+def _as_run(session: Session, *, steps: int, folder: Path, block: int, warm_up: int) -> ProfileReply | Failure:
     """The trace; taken again, within a bound, while it and the clock can't be of one step."""
     for _ in range(_TRIES):
-        found = session.profile(CONTROL, steps=steps, folder=folder, block=block)
+        found = session.profile(CONTROL, steps=steps, folder=folder, block=block, warm_up=warm_up)
         if isinstance(found, Failure) or not doubt_of(found):
             break
     return found

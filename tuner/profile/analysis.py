@@ -12,11 +12,12 @@ from tuner.profile.churn import churn
 from tuner.profile.costs import ModuleCosts, module_costs, together
 from tuner.profile.diagnosis import diagnose
 from tuner.profile.hlo import Module, both, read_module
+from tuner.profile.instrumented import lightened
 from tuner.profile.ranks import compare_ranks, late_ranks
 from tuner.profile.roofline import roofed, verdict
 from tuner.profile.steady import doubt, steadied
-from tuner.profile.timeline import timeline
-from tuner.profile.types import Ceiling, OpRow, StepProfile
+from tuner.profile.timeline import Timeline, timeline
+from tuner.profile.types import Breakdown, Ceiling, OpRow, StepProfile
 from tuner.profile.untraced import untraced
 from tuner.protocol.messages import ProfileReply, Recompiled
 
@@ -48,8 +49,8 @@ def analyse(
     other = timeline(named.labels, named.lines, modules) if named else line
     joined = attributed_by_schedule(attributed(line, other, modules) if named else line, modules)
     steady = steadied(joined, as_run.plain_s)
-    parted = untraced(break_down(steady, modules), as_run.plain_s, dispatch_s=as_run.dispatch_s)
-    parted = msgspec.structs.replace(parted, doubt=doubt(steady, as_run.plain_s))
+    parted = untraced(_parted(steady, modules, as_run), as_run.plain_s, dispatch_s=as_run.dispatch_s)
+    parted = msgspec.structs.replace(parted, doubt=doubt(steady, as_run.plain_s), under_ms=1e3 * as_run.under_s)
     breakdown, roof = roofed(parted, costs, ceiling)
     if named is None and breakdown.graphs and not breakdown.note:
         breakdown = msgspec.structs.replace(breakdown, note=_BY_SCHEDULE)
@@ -76,6 +77,17 @@ def analyse(
         files=dict(files or {}),
         ranks=ranks,
     )
+
+
+def _parted(line: Timeline, modules: Mapping[str, Module], reply: ProfileReply) -> Breakdown:
+    """The breakdown of the trace, without what the tracer added to kernels."""
+    found = break_down(line, modules)
+    excess_ms = found.busy_ms - 1e3 * reply.plain_s
+    light = lightened(line, excess_ms, step_s=reply.plain_s, under_s=reply.under_s)
+    if light is line:
+        return found
+    less = break_down(light, modules)
+    return msgspec.structs.replace(less, tracer_ms=found.busy_ms - less.busy_ms)
 
 
 def _shortened(rows: Sequence[OpRow]) -> tuple[OpRow, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from tuner.profile.breakdown import HOST_GAPS
 from tuner.profile.costs import ModuleCosts
-from tuner.profile.hlo import Module
-from tuner.profile.roofline import cost_of
+from tuner.profile.hlo import Computation, Instruction, Module
+from tuner.profile.roofline import bound_shares, cost_of
 from tuner.profile.timeline import Event, Timeline
 from tuner.profile.types import Bound, Breakdown, Finding, Roofline
 from tuner.protocol.messages import Recompiled
@@ -21,6 +22,7 @@ _GAIN = 1.5  # how much faster products must be in the narrower type
 _LARGE_CONSTANT = 1 << 20
 _TINY_KERNEL_US = 15.0
 _IDLE = 0.4
+_BESIDE = 0.25  # of the step, from which on what isn't the first bound is worth trying for, and naming
 
 _BY_BOUND: Mapping[Bound, tuple[str, ...]] = {
     "launch": ("launch", "fusion", "loops"),
@@ -43,13 +45,15 @@ _BY_CATEGORY: Mapping[str, tuple[str, ...]] = {
 
 
 def groups_for(breakdown: Breakdown, bound: Bound) -> tuple[str, ...]:
-    """Knob groups in the order in which they are worth trying: those that act on what holds the step back, then those
-    that act on the kinds of work that take longest."""
-    groups = [*_BY_BOUND.get(bound, ())]
-    for name, ms in sorted(breakdown.parts.items(), key=lambda item: -item[1]):
-        if breakdown.step_ms and ms / breakdown.step_ms >= _MATTERS:
-            groups += _BY_CATEGORY.get(name, ())
-    return tuple(dict.fromkeys(groups))
+    """Knob groups in the order in which they are worth trying: those that act on what holds the step back (where that
+    is work itself, on the kind that takes longest), on what else holds back a good part of it, and on the other kinds
+    of work, the longest first."""
+    long = [name for name, ms in breakdown.parts.items() if ms >= _MATTERS * breakdown.step_ms > 0]
+    kinds = [_BY_CATEGORY.get(name, ()) for name in sorted(long, key=lambda name: -breakdown.parts[name])]
+    shares = sorted(bound_shares(breakdown).items(), key=lambda item: -item[1])
+    beside = [_BY_BOUND.get(other, ()) for other, share in shares if share >= _BESIDE]
+    first = _BY_BOUND.get(bound) or next(filter(None, kinds), ())
+    return tuple(dict.fromkeys(itertools.chain(first, *beside, *kinds)))
 
 
 def diagnose(
@@ -70,7 +74,7 @@ def diagnose(
         *(_recompiles(breakdown, trace) or _now_and_then(recompiled)),
         *_constants(modules),
         *_wide_products(breakdown, roofline, costs),
-        *_tiny(breakdown, bound),
+        *_tiny(breakdown),
     ]
     if groups := groups_for(breakdown, bound):
         found.append(Finding(kind="knobs", text=f"what acts on this: {', '.join(groups)}", groups=groups))
@@ -170,7 +174,7 @@ _LIBRARY_FILES = frozenset(
 
 def _constants(modules: Mapping[str, Module]) -> list[Finding]:
     large = [
-        (instruction.bytes, instruction.source)
+        (instruction.bytes, instruction.source or _used(computation, instruction))
         for module in modules.values()
         for computation in module.computations.values()
         for instruction in computation.instructions.values()
@@ -186,26 +190,39 @@ def _constants(modules: Mapping[str, Module]) -> list[Finding]:
     return [Finding(kind="constants", text=text, where=where or next((w for _, w in large if w), ""))]
 
 
+def _used(computation: Computation, constant: Instruction) -> str:
+    """The line that a constant is first used by: it has none of its own."""
+    reached = {constant.name}
+    for instruction in computation.instructions.values():  # in an order in which they can run
+        if reached.isdisjoint(instruction.operands):
+            continue
+        if instruction.source:
+            return instruction.source
+        reached.add(instruction.name)
+    return ""
+
+
 def _wide_products(breakdown: Breakdown, roofline: Roofline, costs: Mapping[str, ModuleCosts]) -> list[Finding]:
-    """Products in float32 where the device is much faster in bfloat16."""
+    """Products in float32 where the device is much faster in bfloat16, and arithmetic is what they wait for."""
     peaks = roofline.ceiling.flops_per_s if roofline.ceiling else {}
     wide, narrow = peaks.get("f32"), peaks.get("bf16")
     if not wide or not narrow or narrow < _GAIN * wide:
         return []
     if roofline.ceiling and {"f32", "bf16"} & {*roofline.ceiling.unsteady}:
         return []
-    rows = [row for row in breakdown.ops if (cost := cost_of(row, costs)) is not None and cost.dtype == "f32"]
+    near = [row for row in breakdown.ops if row.bound == "compute"]
+    rows = [row for row in near if (cost := cost_of(row, costs)) is not None and cost.dtype == "f32"]
     share = sum(row.share for row in rows)
     if share < _F32_SHARE:
         return []
     text = (
-        f"{_percent(share)} of the step are products in float32; this device multiplies bfloat16 {narrow / wide:.1f} "
-        "times as fast, if the results allow it"
+        f"{_percent(share)} of the step are products in float32 near the roof of arithmetic; this device multiplies "
+        f"bfloat16 {narrow / wide:.1f} times as fast, if the results allow it"
     )
     return [Finding(kind="float32", text=text, where=rows[0].source, groups=("precision",))]
 
 
-def _tiny(breakdown: Breakdown, bound: Bound) -> list[Finding]:
+def _tiny(breakdown: Breakdown) -> list[Finding]:
     """Too little work to keep the device busy, or at each operation to be worth its launch."""
     step = breakdown.step_ms
     if not step or breakdown.doubt or breakdown.compiles:
@@ -218,7 +235,8 @@ def _tiny(breakdown: Breakdown, bound: Bound) -> list[Finding]:
         waits = breakdown.parts.get(HOST_GAPS, 0.0) / step
         why = f"the device is idle for {_percent(idle)} of a step ({_percent(waits)} waiting for the host), and {half}"
         cure = "A larger batch, or several steps in one jitted call, would pay more than any setting"
-    elif bound == "launch":
+    elif (launch := bound_shares(breakdown).get("launch", 0.0)) >= _BESIDE:
+        half = f"{_percent(launch)} of the step are launches and kernels no longer than one; {half}"
         why, cure = half, "A larger batch, or fewer and larger operations, would pay more than any setting"
     else:
         return []

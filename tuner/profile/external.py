@@ -8,6 +8,10 @@ from pathlib import Path
 
 __all__ = ["nsight_compute", "nsight_systems"]
 
+_NAMES = re.compile(r"\b[A-Za-z_]\w*")
+_TYPES = ("void", "unsigned", "signed", "int", "long", "short", "char", "bool", "float", "double", "true", "false")
+_MOST_NAMES = 8
+
 
 def nsight_systems(
     command: Sequence[str], *, output: Path, delay_s: float | None = None, duration_s: float | None = None
@@ -40,7 +44,7 @@ def nsight_compute(command: Sequence[str], kernel: str, *, output: Path) -> tupl
         "ncu",
         "--set=full",
         "--target-processes=all",
-        f"--kernel-name=regex:^{re.escape(_base(kernel))}$",
+        *_named(kernel),
         "--launch-skip=3",
         "--launch-count=3",
         f"--export={output}",
@@ -48,6 +52,14 @@ def nsight_compute(command: Sequence[str], kernel: str, *, output: Path) -> tupl
     )
 
 
-def _base(kernel: str) -> str:
-    """The function's name as Nsight Compute matches it: without result, namespaces, template arguments, parameters."""
-    return kernel.split("(")[0].split("<")[0].split(" ")[-1].rsplit("::", 1)[-1]
+def _named(kernel: str) -> tuple[str, ...]:
+    """What tells it from others. By default Nsight Compute knows a function without result, namespaces, template
+    arguments and parameters, which in libraries many kernels share. It writes some arguments otherwise than a trace
+    does, so of those the names count, in their order."""
+    if kernel.startswith("_Z"):
+        return "--kernel-name-base=mangled", f"--kernel-name=regex:^{re.escape(kernel)}$"
+    if "<" not in kernel.split("(")[0]:
+        bare = kernel.split("(")[0].split(" ")[-1].rsplit("::", 1)[-1]
+        return (f"--kernel-name=regex:^{re.escape(bare)}$",)
+    names = [name for name in _NAMES.findall(kernel.split(">(")[0]) if name not in _TYPES]
+    return "--kernel-name-base=demangled", f"--kernel-name=regex:{'.*'.join(names[:_MOST_NAMES])}"

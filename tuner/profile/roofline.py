@@ -17,7 +17,7 @@ from tuner.profile.types import Bound, Breakdown, Ceiling, OpRow, Roofline
 
 __all__ = ["bound_shares", "cost_of", "roofed", "verdict"]
 
-_NEAR = 0.3  # from this share of the roof on an operation is held back by it
+_NEAR = 0.5  # from this share of the roof on an operation is held back by it; below, by something else
 _TINY_US = 5.0  # a kernel this short is mostly its own launch
 _HOST_PARTS = (HOST_GAPS, "host callback", "copy host to device", "copy device to host")
 _COMMON = ("f32", "bf16", "f16", "f64")

@@ -1,7 +1,7 @@
 """Whether a trace and the clock can be of one step: on a machine that does other things too, they disagree.
 
-A tracer makes the host slower and work hardly at all (on cards, work in a trace is at most a fifteenth longer than the
-whole step without one, and a traced step never shorter than an untraced one). What goes beyond that is no property of
+A tracer makes the host slower and work seldom (on cards, work in a trace is at most a twelfth longer than the whole
+step without one, and a traced step never shorter than an untraced one). What goes beyond that is no property of
 the program: a moment in which something else ran was counted as work, or lies in the time of the untraced steps.
 """
 

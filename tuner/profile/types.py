@@ -82,9 +82,11 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     (long, and before the first and after the last operation).
 
     `step_ms`: of consecutive steps without a trace, where they were timed; `traced_ms`: of a step in the trace, which
-    the tracer makes longer. `scale`: what the trace's times of work were multiplied by to fit the step. `hidden_ms`:
-    collectives while something else ran. `stalls_ms`: host gaps between a traced step's first and last operation.
-    `dispatch_ms`: what the host takes to call a step, without a trace. `compiles`: in all traced steps. `kernels`:
+    the tracer makes longer; `under_ms`: of consecutive steps in there, 0 where they weren't timed. `tracer_ms`: what it
+    added to work itself, taken out of kernels by their thread blocks. `scale`: what the trace's times of work were
+    multiplied by after that to fit the step. `hidden_ms`: collectives while something else ran. `stalls_ms`: host gaps
+    between a traced step's first and last operation. `dispatch_ms`: what the host takes to call a step, without a trace
+    and with nothing on the device. `compiles`: in all traced steps. `kernels`:
     operations a step; `kernel_us`: their median. `graphs`: share of them in CUDA graphs. `attributed`: share of device
     time whose operation is known. `ops`: those that take longest, and one row for all others. `by_kernel`: the kernels
     that take longest, where there are fewer of them than operations. `doubt`: why trace and clock can't be of one step,
@@ -98,6 +100,8 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, float]
     busy_ms: float
     traced_ms: float = 0.0
+    under_ms: float = 0.0
+    tracer_ms: float = 0.0
     scale: float = 1.0
     hidden_ms: float = 0.0
     exposed_ms: float = 0.0
@@ -171,7 +175,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     """`bound`: the verdict on the step; `evidence`: the numbers behind it. `files`: what was kept, by name. `ranks`: of
-    a gang, where all else is rank 0's."""
+    a gang, where all else is rank 0's. `compile_s`: what lowering and compiling the step took, 0 where it isn't known.
+    """
 
     breakdown: Breakdown
     roofline: Roofline
@@ -179,4 +184,5 @@ class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     findings: tuple[Finding, ...] = ()
     files: dict[str, str] = {}
+    compile_s: float = 0.0
     ranks: tuple[RankRow, ...] = ()

@@ -1,9 +1,9 @@
 """From the step in the trace to the step as it runs: what the tracer added is taken out of the gaps.
 
-A tracer makes the host slower (launching a graph of many kernels takes several times as long) and hardly the device. So
-the times of work are the trace's; the step is that of consecutive steps without a trace, and gaps are what work leaves
-of it: first launch gaps, no longer than in the trace, then host gaps. Where the work alone is longer than the step, it
-is scaled down to it.
+A tracer makes the host slower (launching a graph of many kernels takes several times as long), and the device by what
+`instrumented.py` takes out before. So the times of work are the trace's; the step is that of consecutive steps without
+a trace, and gaps are what work leaves of it: first launch gaps, no longer than in the trace, then host gaps. Where the
+work alone is longer than the step, it is scaled down to it: clocks were lower in the trace.
 
 Steps are waited for in a trace, so that a device rests between them. One that is given the next step before it ends the
 last doesn't, and its clocks are lower: where the host is well ahead, and the device never waited inside a traced step,

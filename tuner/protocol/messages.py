@@ -463,7 +463,8 @@ class PgleReply:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Trace `steps` steps of `id`, each waited for, into `folder` (XProf/TensorBoard layout, a Perfetto file beside).
-    `block`: before that, time blocks of so many consecutive steps without a trace, as a round does; 0: none.
+    `block`: before that, time blocks of so many consecutive steps without a trace, as a round does; 0: none. Each comes
+    after `warm_up` steps in a row, as the traced ones do: the device is to be under load for as long in both.
     `python`: trace calls of Python functions too, which slows the host down. `nsight`: take no trace, but mark the
     steps for Nsight Systems, under which the worker runs."""
 
@@ -471,6 +472,7 @@ class Profile:
     steps: int
     folder: str
     block: int = 0
+    warm_up: int = 1
     python: bool = False
     nsight: bool = False
 
@@ -505,16 +507,18 @@ class TraceLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileReply:
     """`xplane`: the trace file, "" if none was to be taken; `seconds`: wall time of the traced steps. `plain_s`: of one
-    of consecutive steps without a trace, just before (the median of some blocks); `dispatch_s`: what the host takes to
-    call one; 0 where they weren't timed. `perfetto`, `memory`: the trace for Perfetto and the device memory profile
-    (pprof), "" if there is none. `hlo`: the optimised HLO's files by module. `lines`: what of the trace says where time
-    goes: operations, copies, step marks, compiles and calls of jitted functions, Python functions where asked.
-    `recompiled`: what the step's own code compiled in the blocks without a trace. `ranks`: of a gang, where this is
-    rank 0's, those of the others in order."""
+    of consecutive steps without a trace, just before (the median of some blocks); `under_s`: of such a block within
+    the trace; `dispatch_s`: what the host takes to call one while the device has nothing to do; 0 where they weren't
+    timed. `perfetto`, `memory`: the trace for Perfetto and the device memory profile (pprof), "" if there is none.
+    `hlo`: the optimised HLO's files by module. `lines`: what of the trace says where time goes: operations, copies,
+    step marks, compiles and calls of jitted functions, Python functions where asked. `recompiled`: what the step's own
+    code compiled in the blocks without a trace. `ranks`: of a gang, where this is rank 0's, those of the others in
+    order."""
 
     xplane: str
     seconds: float
     plain_s: float = 0.0
+    under_s: float = 0.0
     dispatch_s: float = 0.0
     perfetto: str = ""
     memory: str = ""

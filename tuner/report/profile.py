@@ -29,13 +29,14 @@ _NAME = 24
 class Profiling(msgspec.Struct, frozen=True, kw_only=True):
     """`profile` None: Nsight Systems was asked for; `missing`: it is not here. `nsight`: its command, `kernel`: that of
     Nsight Compute for the kernel that takes longest; () where there is none. `notices`: what is missing here, and
-    why."""
+    why. `reports`: what Nsight Systems wrote."""
 
     profile: StepProfile | None
     folder: Path
     nsight: tuple[str, ...] = ()
     kernel: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
     missing: bool = False
 
 
@@ -65,10 +66,11 @@ def render_profile(found: Profiling, *, width: int = 100, color: bool = False) -
 def _numbers(page: Page, profile: StepProfile) -> None:
     b, roof = profile.breakdown, profile.roofline
     called = f"{b.dispatch_ms:.3g} ms to call a step, " if b.dispatch_ms else ""
+    compiling = f", {profile.compile_s:.3g} s to compile it before" if profile.compile_s else ""
     rows = [
         ("step", f"{traced_text(b)}; {b.steps} traced steps, {_devices(b.devices)}"),
         ("operations", f"{b.kernels:.4g} a step, half of them below {_short(b.kernel_us)}"),
-        ("host", f"{called}{b.compiles} compiles in the trace"),
+        ("host", f"{called}{b.compiles} compiles in the trace{compiling}"),
     ]
     if b.graphs:
         rows.append(("CUDA graphs", f"hold {100 * b.graphs:.0f} % of the operations"))
@@ -183,6 +185,8 @@ def _commands(page: Page, found: Profiling) -> None:
     for command in (found.nsight, found.kernel):
         if command:
             page.line(shlex.join(command), indent=2, style="cyan")
+    for report in found.reports:
+        page.line(report, indent=2, style="cyan")
 
 
 def profile_document(found: Profiling) -> dict[str, Any]:
@@ -194,4 +198,5 @@ def profile_document(found: Profiling) -> dict[str, Any]:
         "nsight_systems": list(found.nsight),
         "nsight_compute": list(found.kernel),
         "notices": list(found.notices),
+        "reports": list(found.reports),
     }

@@ -35,6 +35,7 @@ _KERNELS = 12
 _FEW_RANKS, _MOST_RANKS = 3, 16
 _SCOPES = 25
 _SCALED = 0.0005
+_AS_FAST = 1.01
 _NAME = 40
 _SETTINGS = "knobs"
 
@@ -126,8 +127,14 @@ def traced_text(breakdown: Breakdown) -> str:
     if not breakdown.traced_ms or breakdown.traced_ms == breakdown.step_ms:
         return f"{breakdown.step_ms:.4g} ms"
     told = f"{breakdown.step_ms:.4g} ms, in the trace {breakdown.traced_ms:.4g} ms"
+    if breakdown.tracer_ms:
+        told += f", where the tracer made work itself {breakdown.tracer_ms:.2g} ms longer (taken out by thread blocks)"
     if abs(breakdown.scale - 1) > _SCALED:
-        return f"{told}: work is scaled by {breakdown.scale:.3f} to fit"
+        lower = breakdown.scale < 1 and 0 < breakdown.under_ms <= _AS_FAST * breakdown.step_ms
+        why = (
+            ", since clocks were lower where it was traced" if lower else ""
+        )  # the tracer alone slows no steps in a row
+        return f"{told}: work is scaled by {breakdown.scale:.3f} to fit{why}"
     return f"{told}: what the tracer adds is left out of the gaps" if breakdown.traced_ms > breakdown.step_ms else told
 
 

@@ -116,7 +116,15 @@ class Session(Protocol):
         ...
 
     def profile(
-        self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
+        self,
+        handle: str,
+        *,
+        steps: int,
+        folder: Path,
+        block: int = 0,
+        warm_up: int = 1,
+        python: bool = False,
+        nsight: bool = False,
     ) -> ProfileReply | Failure:
         """Trace `steps` steps of `handle`. The rest as in the message."""
         ...

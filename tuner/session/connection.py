@@ -26,6 +26,8 @@ R = TypeVar("R")
 
 # What a worker may take to leave by itself when it is told to close; it is killed after that.
 _CLOSE_S = 3.0
+# A wrapper may have something to write once the worker has ended: a profiler writes its report.
+_WRAPPER_S = 300.0
 # How long a worker that closed its pipe may take to be gone by itself, and so show why: a device is slow to let go.
 _DEATH_S = 10.0
 # The same for one that says what is no answer: it may be a wrapper's last words.
@@ -59,6 +61,7 @@ class Connection:
         self._child: Channel | None = None
         self._transcript = Transcript()
         self._last_id = 0
+        self._close_s = _CLOSE_S
         self._waiting = False  # for a hello or an answer
         self._log_start = 0
         self._log_since = 0
@@ -73,6 +76,7 @@ class Connection:
 
     def begin(self, *, wrapped: bool = False) -> None:
         """Start the process; `greet` waits for its hello."""
+        self._close_s = _WRAPPER_S if wrapped else _CLOSE_S
         with contextlib.suppress(OSError):
             self._log_start = self._log_since = self._log.stat().st_size
         self._waiting = True
@@ -187,7 +191,7 @@ class Connection:
             # Only the worker's end is waited for: EOF follows at once, and either of them ends it.
             with contextlib.suppress(TimeoutError, EOFError):
                 child.send(self._line(Close()), timeout_s=_CLOSE_S)
-        child.close(after_s=_CLOSE_S if polite else 0.0)
+        child.close(after_s=self._close_s if polite else 0.0)
         self._child = None
 
     def _line(self, request: object) -> bytes:

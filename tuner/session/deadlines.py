@@ -79,7 +79,8 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
         return self.compile(2) + self.profile(runs)
 
     def profile(self, steps: int, block: int = 0) -> float:
-        """Tracing `steps` steps, after some blocks of `block`: a trace slows them and takes its time to be written."""
+        """Tracing `steps` steps, after some blocks of `block`, warm-up included: a trace slows them and takes its time
+        to be written."""
         return self.first_steps_s + self._steps(10 * (steps + block))
 
     def release(self) -> float:

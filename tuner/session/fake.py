@@ -208,7 +208,15 @@ class FakeSession:
         return fake_profile(self._machine.pgle, runs=runs, step_s=self._machine.step_ms / 1000)
 
     def profile(
-        self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
+        self,
+        handle: str,
+        *,
+        steps: int,
+        folder: Path,
+        block: int = 0,
+        warm_up: int = 1,
+        python: bool = False,
+        nsight: bool = False,
     ) -> ProfileReply | Failure:
         self._life.require()
         candidate = self._candidates.get(handle)
@@ -226,6 +234,7 @@ class FakeSession:
             xplane=str(trace),
             seconds=seconds,
             plain_s=seconds / steps if block else 0.0,
+            under_s=seconds / steps if block else 0.0,
             dispatch_s=0.04 * seconds / steps if block else 0.0,
             hlo={"jit_step": str(hlo)},
             labels=labels,

@@ -61,16 +61,21 @@ class GangSession:
 
     Every rank gets every request; rank 0's answer counts, held against the others'. The workers compare what they run
     before it runs. A rank that dies, hangs or differs ends the session: the failure names it and the last step that it
-    began, and all are killed. `environ`, `deadlines`: as for `LocalSession`.
+    began, and all are killed. `environ`, `deadlines`: as for `LocalSession`; `wrapper` too, for ranks started here.
     """
 
     def __init__(
-        self, launch: Launch, *, environ: Mapping[str, str], deadlines: Deadlines | Callable[[], Deadlines]
+        self,
+        launch: Launch,
+        *,
+        environ: Mapping[str, str],
+        deadlines: Deadlines | Callable[[], Deadlines],
+        wrapper: Sequence[str] = (),
     ) -> None:
         self._launch = launch
         self._deadlines = deadlines
         self._life = Lifecycle(launch.name)
-        self._ranks: Ranks = Launched(launch, environ) if launch.launcher else Local(launch, environ)
+        self._ranks: Ranks = Launched(launch, environ) if launch.launcher else Local(launch, environ, wrapper=wrapper)
 
     @property
     def launch(self) -> Launch:
@@ -170,16 +175,32 @@ class GangSession:
         return self._ask(PgleReply, self._all(request), limit_s=self._limits.pgle(runs))[0]
 
     def profile(
-        self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
+        self,
+        handle: str,
+        *,
+        steps: int,
+        folder: Path,
+        block: int = 0,
+        warm_up: int = 1,
+        python: bool = False,
+        nsight: bool = False,
     ) -> ProfileReply | Failure:
         """Rank 0's trace, with the others' beside it, whose files are in folders of their own."""
         self._life.require()
         folders = [folder if rank == 0 else folder / f"rank-{rank}" for rank in range(len(self._ranks.connections))]
         requests = [
-            Profile(id=handle, steps=steps, folder=str(own), block=block, python=python, nsight=nsight)
+            Profile(
+                id=handle,
+                steps=steps,
+                folder=str(own),
+                block=block,
+                warm_up=warm_up,
+                python=python,
+                nsight=nsight,
+            )
             for own in folders
         ]
-        replies = self._ask(ProfileReply, requests, limit_s=self._limits.profile(steps, block))
+        replies = self._ask(ProfileReply, requests, limit_s=self._limits.profile(steps, block + warm_up))
         return next((r for r in replies if isinstance(r, Failure)), None) or together(
             [r for r in replies if isinstance(r, ProfileReply)]
         )

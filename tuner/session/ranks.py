@@ -7,7 +7,7 @@ import dataclasses
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -47,12 +47,14 @@ class Ranks(Protocol):
 
 
 class Local:
-    """One process a rank on this machine, each with a log of its own: `launch.log` is rank 0's."""
+    """One process a rank on this machine, each with a log of its own: `launch.log` is rank 0's. `wrapper`: words put
+    before each rank's command."""
 
-    def __init__(self, launch: Launch, environ: Mapping[str, str]) -> None:
+    def __init__(self, launch: Launch, environ: Mapping[str, str], *, wrapper: Sequence[str] = ()) -> None:
+        self._wrapped = bool(wrapper)
         merged = {**environ, **launch.env}
         given = {name: value for name, value in merged.items() if value is not None}
-        argv = (launch.python, str(worker_zip()))
+        argv = (*wrapper, launch.python, str(worker_zip()))
         self.connections = [
             Connection(
                 argv,
@@ -67,7 +69,7 @@ class Local:
 
     def open(self, *, limit_s: float) -> list[Hello]:
         for connection in self.connections:
-            connection.begin()
+            connection.begin(wrapped=self._wrapped)
         hellos = []
         for rank, connection in enumerate(self.connections):
             try:

@@ -176,7 +176,15 @@ class ReplaySession:
         return _unrecorded("PGLE profiles are not in the event log", "pgle")
 
     def profile(
-        self, handle: str, *, steps: int, folder: Path, block: int = 0, python: bool = False, nsight: bool = False
+        self,
+        handle: str,
+        *,
+        steps: int,
+        folder: Path,
+        block: int = 0,
+        warm_up: int = 1,
+        python: bool = False,
+        nsight: bool = False,
     ) -> ProfileReply | Failure:
         self._life.require()
         return _unrecorded("traces are not in the event log", "profile")

@@ -22,32 +22,37 @@ from tuner.worker.wait import wait
 __all__ = ["profile"]
 
 _WARM_UP = 2
-_MOST_WARM_UP = 32  # within the trace, which their events make larger
 _BLOCKS = 3
-_CALLS = 5  # so few that the host doesn't wait for the device to take them
+_CALLS = 9
+_CALLING = 0.3  # of a step: where the host takes so much of it to call, its operations are many and short
+_FEW = 16  # steps of such a kind in a row within the trace, which their events make large
 
 
 def profile(session: WorkerSession, request: Profile) -> ProfileReply:
     """Trace `steps` steps, each waited for and marked, after some that are not. Nothing compiles in the trace that the
     step itself doesn't compile. What a step takes is timed before: a profiler slows the host down, and what comes after
-    it. A device rests while a profiler starts, and its clocks then take a while until they are where they are under
-    load: where times count, steps run within the trace before the marked ones, as many as in a block."""
+    it. A device rests while a profiler starts, and under load its clocks then go down and up again until they are
+    where they stay: where times count, as many steps run before the marked ones as before those that are timed
+    without it, and a block of them is timed under the profiler too, which tells what that does to work itself. Fewer
+    where operations are many and short: those leave a card's power unused, and their clocks where they are."""
     candidate = session.candidate(request.id)
     folder = Path(request.folder)
     folder.mkdir(parents=True, exist_ok=True)
     before = _files(folder, "*.xplane.pb")
     compiled = session.events.places.counts()
     plain_s = _plain_s(session, request) if request.block else 0.0
+    under_s = 0.0
     recompiled = session.events.places.since(compiled, often=_BLOCKS) if request.block else ()
     try:
         with candidate.configured():
             wait(session.state.first(candidate.call))
-            dispatch_s = _dispatch_s(session, candidate) if request.block else 0.0
             for _ in range(_WARM_UP):
                 wait(session.state.advance(candidate.call, 1))
+            dispatch_s = _dispatch_s(session, candidate) if request.block else 0.0
+            most = _most(session, dense=dispatch_s > _CALLING * plain_s)
             with marked() if request.nsight else _trace(session, request):
                 if request.block and not request.nsight:
-                    wait(session.state.advance(candidate.call, min(request.block, _MOST_WARM_UP)))
+                    under_s = _under_s(session, candidate, request, most=most)
                 start = time.perf_counter()
                 for number in range(request.steps):
                     with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
@@ -72,6 +77,7 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
         xplane=str(made[0]),
         seconds=seconds,
         plain_s=plain_s,
+        under_s=under_s,
         dispatch_s=dispatch_s,
         perfetto=str(perfetto) if perfetto.exists() else "",
         memory=str(memory) if memory.exists() else "",
@@ -93,7 +99,8 @@ def _trace(session: WorkerSession, request: Profile) -> AbstractContextManager[A
 
 def _plain_s(session: WorkerSession, request: Profile) -> float:
     """Seconds of one step of each part, in blocks as they are timed elsewhere."""
-    blocks = time_round(session, Round(arms=(Arm(id=request.id, steps=request.block),) * _BLOCKS)).blocks
+    arm = Arm(id=request.id, steps=request.block, warm_up=max(1, request.warm_up))
+    blocks = time_round(session, Round(arms=(arm,) * _BLOCKS)).blocks
     failed = next((block for block in blocks if isinstance(block, Failure)), None)
     if failed is not None:
         raise Refused(failed.kind, failed.message)
@@ -104,13 +111,30 @@ def _step_s(block: Block) -> float:
     return sum(block.parts.values()) if block.parts else block.seconds / block.steps
 
 
+def _most(session: WorkerSession, *, dense: bool) -> int | None:
+    """The most steps to run in a row within the trace, None for any number; `dense`: their operations are many. It is
+    the same on all ranks, which wait for each other in steps."""
+    return _FEW if (dense if session.gang is None else session.gang.anybody(dense)) else None
+
+
+def _under_s(session: WorkerSession, candidate: Candidate, request: Profile, *, most: int | None) -> float:
+    """Seconds of one step of each part, in a block as `_plain_s` times it, here; of at most `most` steps."""
+    block = min(request.block, most or request.block)
+    warm_up = max(1, request.warm_up)
+    wait(session.state.advance(candidate.call, min(warm_up, most or warm_up)))
+    start = time.perf_counter()
+    wait(session.state.advance(candidate.call, block))
+    return (time.perf_counter() - start) / block
+
+
 def _dispatch_s(session: WorkerSession, candidate: Candidate) -> float:
-    """Seconds that the host takes to call a step, with nothing in its way."""
+    """Seconds that the host takes to call a step while the device has nothing to do: with steps ahead of it, the host
+    soon waits until the device has taken them."""
     taken = []
-    for _ in range(_BLOCKS):
+    for _ in range(_CALLS):
         start = time.perf_counter()
-        out = session.state.advance(candidate.call, _CALLS)
-        taken.append((time.perf_counter() - start) / _CALLS)
+        out = session.state.advance(candidate.call, 1)
+        taken.append(time.perf_counter() - start)
         wait(out)
     return median(taken)
 
