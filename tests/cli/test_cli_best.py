@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import Tune
-from handoff_samples import DEFAULT, FASTER, keep_run, seal
+from handoff_samples import DEFAULT, FASTER, indexed, keep_run, seal
 
 from tuner.handoff import lowering
 from tuner.handoff.target import resolve
@@ -44,7 +44,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 
 def test_the_settings_are_shown_with_where_they_are_from(tune: Tune, run: RunFolder) -> None:
     seal(run, FITS)
-    tune("store", "rebuild")
+    indexed(run)
     got = tune("best", "nbody.py")
     assert (got.code, got.err) == (0, "")
     assert got.out.startswith("nbody.py #1: faster, 2.00x (1.90–2.10); sealed ")
@@ -103,7 +103,7 @@ def test_another_context_is_usable_with_a_notice(tune: Tune, run: RunFolder) -> 
 
 def test_another_place_can_be_asked_for(tune: Tune, run: RunFolder, folder: Path) -> None:
     bundle = seal(run)
-    tune("store", "rebuild")
+    indexed(run)
     key = FASTER.environment.key
     for place in (key, key[:6], "cpu=Made Up 9000,jax=0.10.2", str(bundle.path / "manifest.json")):
         assert tune("best", "nbody.py", "--for", place).code == 0, place

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import Tune
-from handoff_samples import DEFAULT, FASTER, FLAGS, keep_run, seal
+from handoff_samples import DEFAULT, FASTER, FLAGS, indexed, keep_run, seal
 from processor_time import least_seconds, quick_environ
 
 from tuner.handoff.contents import Control
@@ -67,7 +67,7 @@ def test_the_command_gets_the_settings(
 ) -> None:
     monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
     seal(run, FITS)
-    tune("store", "rebuild")
+    indexed(run)
     got = tune("exec", target, "--", "train", "--lr", "1", "--", "x")
     assert (got.code, got.out) == (0, "")
     ((command, environ),) = became
@@ -126,7 +126,7 @@ def test_without_a_result_the_command_runs_as_it_would(
     tune: Tune, run: RunFolder, became: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_mine=1")
-    tune("store", "rebuild")
+    indexed(run)
     got = tune("exec", "nbody.py", "--", "train")
     assert got.code == 0
     assert became[0][1] == dict(os.environ)
@@ -179,7 +179,7 @@ def test_an_upgraded_jax_is_another_place(tune: Tune, run: RunFolder, became: Se
 
 def test_a_changed_workload_is_said_or_costs_the_settings(tune: Tune, run: RunFolder, became: Seen) -> None:
     seal(run, FITS)
-    tune("store", "rebuild")
+    indexed(run)
     Path("nbody.py").write_text("def build(): pass\n")
     got = tune("exec", "nbody.py", "--", "train")
     assert "run nbody-ab12cd (nbody.py has changed since): 2.00x" in got.err

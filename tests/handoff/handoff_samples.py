@@ -11,8 +11,9 @@ from tuner.handoff import Bundle, Manifest, Options, write_bundle
 from tuner.knobs import Config
 from tuner.machine import Environment
 from tuner.measure.types import Estimate, Verdict
-from tuner.store import EventLog, RunFolder, workload_digest
+from tuner.store import EventLog, RunFolder, open_store, workload_digest
 from tuner.store.events import RunStarted, StageFinished
+from tuner.store.index import Index
 from tuner.store.records import BaselineRecord, ConfirmRecord, Finalist, ProbeRecord, SealRecord
 
 FLAGS = "--xla_cpu_experimental_ynn_fusion_type= --xla_cpu_max_isa=AVX2"
@@ -58,6 +59,14 @@ def keep_run(store: Path, workload: Path, name: str, *, options: dict[str, str] 
             )
         )
     return run
+
+
+def indexed(run: RunFolder) -> None:
+    """Let the store's database know what `run` holds by now."""
+    store = open_store(run.path.parent.parent)
+    index = Index(store.url, runs=store.runs)
+    index.rebuild([run])
+    index.close()
 
 
 def seal(

@@ -50,14 +50,14 @@ def left(outcome):
 
 
 def test_what_only_the_compiler_takes_is_left_out_with_the_reason(tune_on):
-    found = left(tune_on(FakeMachine(option_only={"xla_good"})))["xla_good"]
+    found = left(tune_on(FakeMachine(option_only={"xla_good"}), budget_s=20.0))["xla_good"]
     assert (found.status, "compile option only" in found.reason) == ("unsupported", True)
 
 
 def test_a_refused_value_hides_no_unknown_name(tune_on):
     """The parser ends at the first value that it can't read, and names no unknown flag then: it is asked again."""
     machine = FakeMachine(option_types={"xla_good": "int32"}, option_only={"xla_bad"})
-    found = left(tune_on(machine))
+    found = left(tune_on(machine, budget_s=20.0))
     assert "compile option only" in found["xla_bad"].reason
     assert sum(session.launch.name == "flags" for session in machine.sessions) == 2
 
