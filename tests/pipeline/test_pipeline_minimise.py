@@ -15,8 +15,8 @@ BETTER, GOOD = ("xla_better", "true"), ("xla_good", "true")
 
 @pytest.mark.slow
 def test_a_likely_loss_is_not_bet_on(tune_on, tmp_path):
-    """Dropping the lesser setting loses 0.9 %, of which this noise can't prove that it is more than 0.25 %. The budget
-    has room for one finalist: the one that keeps it. The shorter one would be the second."""
+    """Dropping the lesser setting loses 0.9 %, of which a race of all subsets can't prove that it is more than 0.25 %.
+    The budget has room for one finalist: those in question are timed once more, and the setting stays."""
     path = tmp_path / "space.toml"
     path.write_text(space(*(knob(f"xla_{name}") for name in ("good", "better", "junk1", "junk2"))))
     machine = FakeMachine(
@@ -30,6 +30,5 @@ def test_a_likely_loss_is_not_bet_on(tune_on, tmp_path):
     outcome = tune_on(machine, spaces=(str(path),), budget_s=600.0)
     records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
     minimised, confirmed = records[MinimiseRecord], records[ConfirmRecord]
-    assert minimised.runner_up.config == Config((BETTER,))
     assert len(confirmed.finalists) == 1
     assert minimised.reduced.config == confirmed.chosen == Config.of(dict([BETTER, GOOD]))

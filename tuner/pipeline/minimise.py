@@ -1,8 +1,6 @@
 """Stage 6, minimise: cut the winner down to the settings that matter, each with its own effect.
 
-Every reduced config is compared with the *full* winner, so that the losses of several drops can't add up. Where that
-can't be settled at this noise, the smallest config that loses no more than allowed *by its estimate* is the first
-finalist: the budget may not have room for a second, and must not be bet on a loss that is likely.
+Every reduced config is compared with the *full* winner, so that the losses of several drops can't add up.
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ __all__ = ["run_minimise"]
 # Of at most so many settings all subsets are timed, where the time is there; of at least so many in any case.
 _ALL_SUBSETS = 5
 _FEW = 3
+# So many rounds, in which nobody leaves, settle most of what a race of many arms left open.
+_ENOUGH_ROUNDS = 24
 
 
 def run_minimise(run: Run, benches: Benches) -> MinimiseRecord:
@@ -51,7 +51,7 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
     losses: dict[Config, Estimate] = {}
     if not _all_subsets(run, benches, whole, seconds / 2):
         losses = _one_after_another(run, benches, whole, allowed, seconds / 2)
-        core = _smallest(run, {c: e for c, e in losses.items() if e.gain >= -allowed}, default=whole)
+        core = _settled(run, benches, whole, losses, allowed, seconds / 4, default=whole)
     winner = msgspec.structs.replace(winner, config=whole)
     reduced, resolved = core, core == whole
     if len(core) > 1 and _all_subsets(run, benches, core, seconds / 2):
@@ -60,23 +60,46 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
         losses |= found
         reduced, resolved = smallest_not_inferior(found, full=core, allowed=allowed, peaks=run.peaks)
         if not resolved:
-            reduced = _smallest(run, {c: e for c, e in found.items() if e.gain >= -allowed}, default=core)
+            reduced = _settled(run, benches, whole, found, allowed, seconds / 4, default=core)
+            losses |= found
     for name in sorted(whole.names - reduced.names):
         dropped[name] = f"without all of these the gain changes by {_percent(losses[reduced])}"
     measured = _as_measured(run, benches, reduced, seconds / 8) or winner
-    shorter = _smallest(run, {c: e for c, e in losses.items() if _plausible(e, allowed)}, default=reduced)
-    if not resolved and len(shorter) < len(reduced):
-        runner_up = _as_measured(run, benches, shorter, seconds / 8)
-    else:
-        runner_up = _runner_up(winner, reduced, best, resolved=resolved)
     return MinimiseRecord(
         winner=winner,
         reduced=measured,
-        runner_up=runner_up,
+        runner_up=_runner_up(winner, reduced, best, resolved=resolved),
         dropped=dropped,
         effects=_effects(run, benches, measured, seconds / 4),
         winner_effects=_lost(whole, {n: losses[c] for n in whole.names if (c := whole.drop(n)) in losses}),
     )
+
+
+def _settled(
+    run: Run,
+    benches: Benches,
+    whole: Config,
+    losses: dict[Config, Estimate],
+    allowed: float,
+    seconds: float,
+    *,
+    default: Config,
+) -> Config:
+    """The smallest of `losses` that may do. A few rounds of many arms tell little, and the budget may have room to
+    confirm but one: so those between the smallest that may do and the smallest that does by its estimate are timed once
+    more, among themselves, and what that says goes into `losses`."""
+    may = {c: e for c, e in losses.items() if _plausible(e, allowed)}
+    does = _smallest(run, {c: e for c, e in may.items() if e.gain >= -allowed}, default=default)
+    shorter = {n: {c: e for c, e in may.items() if len(c) == n} for n in range(1, len(does))}
+    close = [_smallest(run, of, default=does) for of in shorter.values() if of]
+    if not close:
+        return does
+    contenders = [*close, does] if does != whole else close
+    affordable = seconds / ((len(contenders) + 2) * run.record("baseline", BaselineRecord).block_s)
+    rounds = round(min(_ENOUGH_ROUNDS, max(MIN_ROUNDS, affordable)))
+    found = _against(run, benches, whole, contenders, seconds, rounds=rounds)
+    losses |= found
+    return _smallest(run, {c: e for c, e in found.items() if _plausible(e, allowed)}, default=does)
 
 
 def _smallest(run: Run, losses: Mapping[Config, Estimate], *, default: Config) -> Config:
@@ -137,14 +160,21 @@ def _all_subsets(run: Run, benches: Benches, core: Config, seconds: float) -> bo
 
 
 def _against(
-    run: Run, benches: Benches, full: Config, others: Iterable[Config], seconds: float
+    run: Run,
+    benches: Benches,
+    full: Config,
+    others: Iterable[Config],
+    seconds: float,
+    *,
+    rounds: int = MIN_ROUNDS,
 ) -> dict[Config, Estimate]:
-    """Each other config's gain over `full` (negative is a loss), paired by round where both live in one session."""
+    """Each other config's gain over `full` (negative is a loss), paired by round where both live in one session.
+    `rounds`: before which none leaves the race."""
     environment = split(full, run.space)[0]
     candidates = [c for c in others if forbidden(run.held.join(c), run.space) is None]
     beside = [c for c in candidates if split(c, run.space)[0] == environment]
     elsewhere = [c for c in candidates if c not in beside]
-    found, whole = _paired(run, benches, full, beside, seconds / 2 if elsewhere else seconds)
+    found, whole = _paired(run, benches, full, beside, seconds / 2 if elsewhere else seconds, rounds=rounds)
     if elsewhere:
         plan = Plan(stage="minimise", seconds=seconds / 2, half_width=run.margin / 4, futile=False)
         for trial in evaluate(run, benches, elsewhere, plan):
@@ -154,14 +184,21 @@ def _against(
 
 
 def _paired(
-    run: Run, benches: Benches, full: Config, others: Sequence[Config], seconds: float
+    run: Run, benches: Benches, full: Config, others: Sequence[Config], seconds: float, *, rounds: int
 ) -> tuple[dict[Config, Estimate], Estimate]:
     """The others' gains over `full`, paired by round, and the gain of `full` itself from the same fresh rounds: the
     estimate by which it was chosen is the best of many, and so too good."""
     bench = benches.at(split(full, run.space)[0])
     compiled = bench.compile([full, *others])
     arms = {bench.handle(c): c for c, r in compiled.items() if isinstance(r, Compiled)}
-    plan = Plan(stage="minimise", seconds=seconds, half_width=run.margin / 4, futile=False, keep=bench.handle(full))
+    plan = Plan(
+        stage="minimise",
+        seconds=seconds,
+        half_width=run.margin / 4,
+        futile=False,
+        keep=bench.handle(full),
+        min_rounds=rounds,
+    )
     gains, failures = time_arms(run, bench, arms, plan)
     row = gains[bench.handle(full)]
     found = {
@@ -219,14 +256,14 @@ def _as_measured(run: Run, benches: Benches, config: Config, seconds: float) -> 
 
 
 def _plausible(loss: Estimate, allowed: float) -> bool:
-    """Where this noise can't prove that more is lost than allowed. What is shorter than the first finalist and may do
-    as well is confirmed beside it, and stays unless the longer one is shown to be better."""
+    """Where this noise can't prove that little is lost, nor that more is. So a setting stays only where it is shown to
+    matter; the full winner is confirmed beside what is left, and wins there if it is shown to be better."""
     return loss.high >= -allowed
 
 
 def _runner_up(winner: Measured, reduced: Config, best: Sequence[Measured], *, resolved: bool) -> Measured | None:
-    """The second finalist where nothing shorter may do: the full winner if it could not be told from the reduced one at
-    this noise, else the next best program whose interval reaches the winner's estimate."""
+    """The second finalist: the full winner if it could not be told from the reduced one at this noise, else the next
+    best program whose interval reaches the winner's estimate."""
     if not resolved and reduced != winner.config:
         return winner  # confirm picks the shorter one unless the full one is better by the margin
     for other in best:
