@@ -1,7 +1,7 @@
 """Tune workloads, re-measure what each run emitted, and keep the raw data of both, with no path of this machine in it.
 
     python tests/benchmarks/keep.py workloads/gpt.py workloads/mlp.py --budget 10m --out tests/benchmarks/results/h100
-    python tests/benchmarks/keep.py workloads/decode.py --tune "--objective p50" --suffix -p50 --out results
+    python tests/benchmarks/keep.py workloads/decode.py --tune "--objective p50" --suffix=-p50 --out results
 
 A workload leaves NAME-jaxVERSION.events.jsonl.gz, the run's whole log, and NAME-jaxVERSION.remeasured.json, what
 `remeasure.py` found for its env-file afterwards (only of a run that emitted settings). What the runs took and found is

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, PGLE, Config, fingerprint, recipe_of, split, variant
@@ -27,7 +28,7 @@ from tuner.store.events import (
 )
 from tuner.store.records import BaselineRecord
 
-__all__ = ["CONTROL", "Bench", "Benches"]
+__all__ = ["CONTROL", "Bench", "Benches", "Timer", "Turns"]
 
 CONTROL = "control"
 
@@ -45,6 +46,8 @@ class Bench:
 
     Every method may raise SessionEnded: the session is gone then, and so is the bench.
     """
+
+    control_gain = 0.0
 
     def __init__(self, run: Run, config: Config = DEFAULT, *, role: Role = "search", home: Bench | None = None) -> None:
         self.run = run
@@ -272,6 +275,46 @@ class Bench:
                 self._compiled.pop(config, None)
         if handles:
             self.session.release(handles)
+
+
+class Timer(Protocol):
+    """Who times a round: see `Bench.round`. `control_gain`: that of the handle `CONTROL` itself."""
+
+    @property
+    def control_gain(self) -> float:
+        """Over what gains are told against."""
+
+    def round(self, stage: str, handles: Sequence[str], form: BlockForm) -> tuple[dict[str, float], dict[str, Failure]]:
+        """Gains over the control, and failures."""
+
+
+class Turns:
+    """Rounds in a session and in the home session, one beside the other, all gains told against the home control.
+
+    `at_home`: the handles that live there; the others live in `bench`. Which goes first alternates.
+    """
+
+    def __init__(self, bench: Bench, home: Bench, at_home: Collection[str]) -> None:
+        self._bench = bench
+        self._home = home
+        self._at_home = frozenset(at_home)
+        self._rounds = 0
+        self.control_gain = bench.offset.gain if bench.offset is not None else 0.0
+
+    def round(self, stage: str, handles: Sequence[str], form: BlockForm) -> tuple[dict[str, float], dict[str, Failure]]:
+        """See `Bench.round`."""
+        own = [h for h in handles if h not in self._at_home]
+        guests = [h for h in handles if h in self._at_home]
+        turns = [(self._bench, own, self.control_gain), (self._home, guests, 0.0)]
+        self._rounds += 1
+        gains: dict[str, float] = {}
+        failures: dict[str, Failure] = {}
+        for bench, members, extra in reversed(turns) if self._rounds % 2 == 0 else turns:
+            if members:
+                result, failed = bench.round(stage, members, form)
+                gains |= {h: gain + extra for h, gain in result.items()}
+                failures |= failed
+        return gains, failures
 
 
 class Benches:

@@ -13,7 +13,7 @@ import msgspec
 from tuner.errors import SessionEnded
 from tuner.knobs import Config, fingerprint, forbidden, split
 from tuner.measure import Estimate, combine, estimate, race, tie_break
-from tuner.pipeline.bench import CONTROL, Bench, Benches
+from tuner.pipeline.bench import CONTROL, Bench, Benches, Timer
 from tuner.pipeline.context import Run
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Compiled
@@ -81,11 +81,11 @@ def measured(run: Run, trials: Iterable[TrialFinished]) -> list[Measured]:
 
 
 def time_arms(
-    run: Run, bench: Bench, arms: Mapping[str, Config], plan: Plan
+    run: Run, bench: Timer, arms: Mapping[str, Config], plan: Plan
 ) -> tuple[dict[str, list[float]], dict[str, Failure]]:
     """Race `arms` (handle → config) in shared rounds within `plan`.
 
-    Returns each handle's gains over this session's control, a value a round (NaN where it was not timed), and the
+    Returns each handle's gains over the control, a value a round (NaN where it was not timed), and the
     failures. Rounds are aligned between handles, so that differences of two arms can be paired.
     """
     form = run.record("baseline", BaselineRecord).form
@@ -104,7 +104,7 @@ def time_arms(
         failures |= failed
         rounds += 1
         for handle, row in gains.items():
-            row.append(0.0 if handle == CONTROL else result.get(handle, math.nan))
+            row.append(bench.control_gain if handle == CONTROL else result.get(handle, math.nan))
         alive = [h for h in alive if h not in failures]
         if rounds >= next_look and alive:
             # The race may be asked as often as one likes, but asking costs more the longer it lasts.

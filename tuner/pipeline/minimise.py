@@ -14,7 +14,7 @@ import msgspec
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
 from tuner.measure import Estimate, allowed_loss, combine, difference, estimate, smallest_not_inferior, tie_break
-from tuner.pipeline.bench import Bench, Benches
+from tuner.pipeline.bench import Bench, Benches, Timer, Turns
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import MIN_ROUNDS, Plan, evaluate, time_arms
 from tuner.protocol.messages import Compiled
@@ -168,11 +168,11 @@ def _against(
     *,
     rounds: int = MIN_ROUNDS,
 ) -> dict[Config, Estimate]:
-    """Each other config's gain over `full` (negative is a loss), paired by round where both live in one session.
+    """Each other config's gain over `full` (negative is a loss), paired by round where both sessions can live at once.
     `rounds`: before which none leaves the race."""
-    environment = split(full, run.space)[0]
+    near = {split(full, run.space)[0], DEFAULT}
     candidates = [c for c in others if forbidden(run.held.join(c), run.space) is None]
-    beside = [c for c in candidates if split(c, run.space)[0] == environment]
+    beside = [c for c in candidates if split(c, run.space)[0] in near]
     elsewhere = [c for c in candidates if c not in beside]
     found, whole = _paired(run, benches, full, beside, seconds / 2 if elsewhere else seconds, rounds=rounds)
     if elsewhere:
@@ -187,10 +187,13 @@ def _paired(
     run: Run, benches: Benches, full: Config, others: Sequence[Config], seconds: float, *, rounds: int
 ) -> tuple[dict[Config, Estimate], Estimate]:
     """The others' gains over `full`, paired by round, and the gain of `full` itself from the same fresh rounds: the
-    estimate by which it was chosen is the best of many, and so too good."""
-    bench = benches.at(split(full, run.space)[0])
-    compiled = bench.compile([full, *others])
-    arms = {bench.handle(c): c for c, r in compiled.items() if isinstance(r, Compiled)}
+    estimate by which it was chosen is the best of many, and so too good. The others live in its session, or in the home
+    session, which then has a round of its own beside each of that one's: the machine's moods last for seconds."""
+    environment = split(full, run.space)[0]
+    bench = benches.at(environment)
+    at_home = [c for c in others if split(c, run.space)[0] != environment]
+    arms = _compiled(bench, [full, *(c for c in others if c not in at_home)])
+    home_arms = _compiled(benches.home(), at_home) if at_home else {}
     plan = Plan(
         stage="minimise",
         seconds=seconds,
@@ -199,17 +202,33 @@ def _paired(
         keep=bench.handle(full),
         min_rounds=rounds,
     )
-    gains, failures = time_arms(run, bench, arms, plan)
+    timed_by: Timer = Turns(bench, benches.home(), home_arms) if home_arms else bench
+    gains, failures = time_arms(run, timed_by, arms | home_arms, plan)
     row = gains[bench.handle(full)]
     found = {
         config: estimate(_together(difference(gains[handle], row)))
-        for handle, config in arms.items()
+        for handle, config in (arms | home_arms).items()
         if config != full and handle not in failures
     }
-    bench.release([*others])
+    if bench.offset is not None:
+        found |= {c: combine(found[c], _centred(bench.offset)) for c in at_home if c in found}
+    bench.release([c for c in others if c not in at_home])
+    if at_home:
+        benches.home().release(at_home)
     if full == bench.config:
         return found, bench.offset or Estimate(gain=0.0, se=0.0, low=0.0, high=0.0, n=len(row))
-    return found, combine(estimate(_together(row)), bench.offset)
+    own = estimate(_together(row))
+    return found, combine(own, bench.offset and (_centred(bench.offset) if home_arms else bench.offset))
+
+
+def _compiled(bench: Bench, configs: Sequence[Config]) -> dict[str, Config]:
+    """Those of `configs` that compile, by handle."""
+    return {bench.handle(c): c for c, made in bench.compile(configs).items() if isinstance(made, Compiled)}
+
+
+def _centred(offset: Estimate) -> Estimate:
+    """What `offset` leaves uncertain where its middle is in the gains already."""
+    return msgspec.structs.replace(offset, gain=0.0, low=offset.low - offset.gain, high=offset.high - offset.gain)
 
 
 def _together(gains: Iterable[float]) -> list[float]:
