@@ -12,6 +12,7 @@ import pytest
 
 from tuner.errors import UsageError
 from tuner.measure.types import Estimate, Verdict
+from tuner.report.blocks import Table
 from tuner.report.compare_json import comparison_document
 from tuner.report.compared import comparison_paper, found
 from tuner.report.comparison import compare, slower
@@ -207,14 +208,43 @@ def test_a_knob_in_which_runs_differ_becomes_a_curve() -> None:
     first, second, third = (float(x) for x in re.findall(r'cx="([0-9.]+)"[^>]*><title>batch [0-9]+: ', html)[:3])
     assert second - first == pytest.approx(third - second, abs=0.2)
     for broken in (
-        [side("a", held={"batch": "8"}), side("b", held={"batch": "big"})],
-        [side("a", held={"batch": "8"}), side("b", held={"batch": "nan"})],
+        [side("a", held={"batch": "8"}), side("b", held={})],
         [side("a", held={"batch": "8"}), side("b", held={"batch": "9"}, per="a step at p99")],
         [side("a", held={"batch": "8", "width": "1"}), side("b", held={"batch": "9", "width": "2"})],
         [side("a", held={"batch": "8"}), side("b", held={"batch": "9"}, identity=JAX12)],
         [side("a", held={"batch": "8"}), side("b", held={"batch": "8"})],
     ):
         assert not [s for s in comparison_paper(compare(broken)).sections if s.name == "knob"]
+
+
+def _held(**held: str) -> Side:
+    ms = float(held.get("batch", "4")) * (2 if held.get("mesh") == "8x1" and "batch" in held else 1)
+    return side("-".join(held.values()), held=held, control_ms=ms, best_ms=ms / 2)
+
+
+def test_a_grid_of_two_knobs_becomes_a_curve_for_each_value_of_one() -> None:
+    grid = [_held(batch=b, mesh=m) for m in ("4x2", "8x1") for b in ("16", "8", "32")]
+    paper = comparison_paper(compare([*grid, _held(batch="8", mesh="2x4")]))
+    knob = next(section for section in paper.sections if section.name == "knob")
+    tables = [block for block in knob.blocks if isinstance(block, Table)]
+    assert [t.caption for t in tables] == ["By batch, at mesh 4x2", "By batch, at mesh 8x1"]  # of 2x4 there is but one
+    assert [row[0] for row in tables[0].rows] == ["8", "16", "32"]
+    html = render_html(paper)
+    ET.fromstring(html.removeprefix("<!DOCTYPE html>\n"))
+    assert "Milliseconds a step by batch, at mesh 8x1, default and tuned" in html
+    heights = re.findall(r'cy="([0-9.]+)"[^>]*><title>batch (?:16|32): 32 ms', html)
+    assert len(heights) == 4  # in two charts, of two widths each
+    assert len(set(heights)) == 1  # one scale for both
+
+
+def test_named_values_stand_side_by_side_without_a_line() -> None:
+    html = render_html(comparison_paper(compare([_held(mesh=m) for m in ("8x1", "2x4", "4x2")])))
+    assert "Milliseconds a step by mesh, default and tuned" in html
+    places = [float(x) for x in re.findall(r'cx="([0-9.]+)"[^>]*><title>mesh [0-9x]+: 4 ms', html)[:3]]
+    assert places == sorted(places)
+    assert places[1] - places[0] == pytest.approx(places[2] - places[1], abs=0.2)
+    chart = html[html.index("Milliseconds a step by mesh") :]
+    assert "<path" not in chart[: chart.index("</svg>")]
 
 
 def test_every_form_says_the_same() -> None:
