@@ -232,7 +232,7 @@ def test_a_grid_of_two_knobs_becomes_a_curve_for_each_value_of_one() -> None:
     html = render_html(paper)
     ET.fromstring(html.removeprefix("<!DOCTYPE html>\n"))
     assert "Milliseconds a step by batch, at mesh 8x1, default and tuned" in html
-    heights = re.findall(r'cy="([0-9.]+)"[^>]*><title>batch (?:16|32): 32 ms', html)
+    heights = re.findall(r'cy="([0-9.]+)"[^>]*class="control ring"><title>batch (?:16|32): 32 ms', html)
     assert len(heights) == 4  # in two charts, of two widths each
     assert len(set(heights)) == 1  # one scale for both
 
