@@ -2,8 +2,8 @@
 
     python tests/benchmarks/hand_loop.py run hand workloads/gpt.py --budget 600 --seed 0 --out results/hand-0.json
     python tests/benchmarks/hand_loop.py run ours workloads/gpt.py --budget 600 --seed 0 --out results/ours-0.json
-    python tests/benchmarks/hand_loop.py judge workloads/gpt.py results/*.json --rounds 4 --out results/judged.json
-    python tests/benchmarks/hand_loop.py report results/judged.json results/hand-*.json results/ours-*.json
+    python tests/benchmarks/hand_loop.py judge workloads/gpt.py results/*.json --rounds 4 --out judged.json
+    python tests/benchmarks/hand_loop.py report judged.json hand-*.json ours-*.json --page page.html
 
 The hand-written loop: Optuna's default sampler over all settings that this jaxlib knows, a process a trial, three
 warm-up steps, then the median of thirty steps that are waited for one by one; the best median wins. The tuner is the
@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hand_loop_page import Line, page
 from remeasure import measure
 from scipy import stats
 
@@ -237,7 +238,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
                 if r.get(key(a["winner"])) and r.get(key(b["winner"]))
             ]
             beaten.append({"hand": a["seed"], "ours": b["seed"], "hand_ahead": interval(pairs) if pairs else None})
-    return {
+    found = {
         "half_width": width,
         "best_ms": best,
         "default_ms": typical["{}"],
@@ -245,6 +246,33 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         "pace_ratio": pace[0] / pace[1],
         "hand_over_ours": beaten,
     }
+    if options.page:
+        title = f"{arms[0]['workload']}: tune and the loop by hand"
+        options.page.write_text(page(title, found, best=best_so_far(arms, typical), timed=programs(arms, width)))
+    return found
+
+
+def best_so_far(arms: Sequence[Mapping[str, Any]], typical: Mapping[str, float]) -> list[Line]:
+    """Each arm's incumbents, and from when on they were: log gains over the default, as judged."""
+    judged = {name: math.log(typical["{}"] / ms) for name, ms in typical.items()}
+    return [
+        (arm["arm"], [(at, judged[key(settings)]) for at, settings in incumbents(arm) if key(settings) in judged])
+        for arm in arms
+    ]
+
+
+def programs(arms: Sequence[Mapping[str, Any]], width: float) -> list[Line]:
+    """How many distinct programs each arm had timed to `width`, whenever that grew."""
+    lines: list[Line] = []
+    for arm in arms:
+        seen: set[str] = set()
+        steps = []
+        for row in arm["trials"]:
+            if row.get("half_width") is not None and row["half_width"] <= width and row["fingerprint"] not in seen:
+                seen.add(row["fingerprint"])
+                steps.append((row["ended_s"], float(len(seen))))
+        lines.append((arm["arm"], steps))
+    return lines
 
 
 def main() -> None:
@@ -264,6 +292,7 @@ def main() -> None:
     three = commands.add_parser("report", help="what came of it, from the raw results")
     three.add_argument("judged", type=Path)
     three.add_argument("results", type=Path, nargs="+")
+    three.add_argument("--page", type=Path, help="draw it as HTML, too")
     for command in (one, two, three):
         command.add_argument("--out", type=Path)
         command.add_argument("--card", type=int, help="which GPU")
