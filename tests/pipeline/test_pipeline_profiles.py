@@ -16,7 +16,7 @@ from tuner.pipeline.profiling import ProfileOptions, profile_workload
 from tuner.pipeline.run import Outcome
 from tuner.profile import Ceiling, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import CeilingsReply, ProfileReply, Recompiled
+from tuner.protocol.messages import CeilingsReply, Profile, ProfileReply, Recompiled
 from tuner.report.profile import render_profile
 from tuner.session import FakeMachine
 from tuner.session.fake import FakeSession
@@ -109,9 +109,9 @@ def test_where_no_time_is_left_for_it_there_is_no_second_trace(
     for_names: list[bool] = []
     real = FakeSession.profile
 
-    def noted(self: FakeSession, handle: str, **kwargs: object) -> ProfileReply | Failure:
-        for_names.append(bool(kwargs.get("python")))
-        return real(self, handle, **kwargs)  # type: ignore[arg-type]
+    def noted(self: FakeSession, request: Profile) -> ProfileReply | Failure:
+        for_names.append(request.python)
+        return real(self, request)
 
     def needed(run: object, cost: object, *, attribute: bool = True) -> float:
         return 0.0 if room or not attribute else 1e9
@@ -220,9 +220,9 @@ def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
     traced: list[tuple[str, bool]] = []
     real = FakeSession.profile
 
-    def noted(self: FakeSession, handle: str, **kwargs: object) -> ProfileReply | Failure:
-        traced.append((handle, bool(kwargs.get("python"))))
-        return real(self, handle, **kwargs)  # type: ignore[arg-type]
+    def noted(self: FakeSession, request: Profile) -> ProfileReply | Failure:
+        traced.append((request.id, request.python))
+        return real(self, request)
 
     monkeypatch.setattr(FakeSession, "profile", noted)
     found = profile_workload(options(tmp_path, platform="gpu"), factory=FakeMachine(platform="gpu").factory)
@@ -253,10 +253,10 @@ def test_a_trace_that_the_clock_contradicts_is_taken_again_within_a_bound(
     real = FakeSession.profile
     wrong = [0.5, 0.0]  # by so much the clock is wrong at first
 
-    def profiled(self: FakeSession, handle: str, **kwargs: object) -> ProfileReply | Failure:
-        found = real(self, handle, **kwargs)  # type: ignore[arg-type]
+    def profiled(self: FakeSession, request: Profile) -> ProfileReply | Failure:
+        found = real(self, request)
         assert isinstance(found, ProfileReply)
-        if kwargs.get("block"):
+        if request.block:
             slower = wrong[min(len(taken), len(wrong) - 1)]
             found = dataclasses.replace(found, plain_s=found.plain_s + slower)
             taken.append(found)
@@ -277,19 +277,19 @@ def test_a_trace_that_the_clock_contradicts_is_taken_again_within_a_bound(
 def test_the_device_is_under_load_for_as_long_before_either_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[dict[str, object]] = []
+    asked: list[Profile] = []
     real = FakeSession.profile
 
-    def profiled(self: FakeSession, handle: str, **kwargs: object) -> ProfileReply | Failure:
-        asked.append(kwargs)
-        return real(self, handle, **kwargs)  # type: ignore[arg-type]
+    def profiled(self: FakeSession, request: Profile) -> ProfileReply | Failure:
+        asked.append(request)
+        return real(self, request)
 
     monkeypatch.setattr(FakeSession, "profile", profiled)
     for step_ms, block, warm_up in ((2.0, 100, 150), (90.0, 10, 3), (4000.0, 3, 1)):
         asked.clear()
         profile_workload(options(tmp_path), factory=machine(step_ms=step_ms).factory)
-        assert asked[0]["block"] == pytest.approx(block, rel=0.1)
-        assert asked[0]["warm_up"] == pytest.approx(warm_up, rel=0.1)
+        assert asked[0].block == pytest.approx(block, rel=0.1)
+        assert asked[0].warm_up == pytest.approx(warm_up, rel=0.1)
 
 
 def test_where_nsight_systems_is_missing_its_command_and_the_reason_are_told(

@@ -16,7 +16,7 @@ from session_recorder import launch_of, record, variant_of
 from tuner.errors import SessionEnded, TunerError
 from tuner.knobs.config import Config
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Arm, Block, Compiled, CompileReply, Loaded, Lowered, NumericsReply, Variant
+from tuner.protocol.messages import Arm, Block, Compiled, CompileReply, Loaded, Lowered, NumericsReply, Profile, Variant
 from tuner.session.base import Launch, Session, SessionFactory
 from tuner.session.deadlines import Deadlines
 from tuner.session.fake_machine import FakeMachine
@@ -256,7 +256,7 @@ def calls(session: Session, folder: Path) -> list[Callable[[], object]]:
         lambda: session.round([]),
         lambda: session.numerics("control", steps=1, reference=folder / "r"),
         lambda: session.pgle(Variant(id="p")),
-        lambda: session.profile("control", steps=1, folder=folder),
+        lambda: session.profile(Profile(id="control", steps=1, folder=str(folder))),
         session.ceilings,
         lambda: session.release([]),
     ]

@@ -11,7 +11,7 @@ from fake_sessions import QUIET, compiled, failed, launch, started, step_ms
 
 from tuner.errors import SessionEnded
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Arm, Block, LeafStats, NumericsReply, Variant
+from tuner.protocol.messages import Arm, Block, LeafStats, NumericsReply, Profile, Variant
 from tuner.session.base import Launch
 from tuner.session.fake_machine import FakeMachine, Fault
 
@@ -272,7 +272,7 @@ def test_a_profile_is_taken_and_acts(tmp_path: Path) -> None:
     assert isinstance(session.round([Arm(id="p", steps=1)])[0], Failure)
     session.compile([Variant(id="p", profile=reply.profile)])
     assert math.log(step_ms(session, "p")[0] / 10) == pytest.approx(-0.1)
-    trace = session.profile("p", steps=3, folder=tmp_path)
+    trace = session.profile(Profile(id="p", steps=3, folder=str(tmp_path)))
     assert not isinstance(trace, Failure)
     assert Path(trace.xplane).exists()
     assert sum(len(line.labels) for line in trace.lines) == 3 * 4

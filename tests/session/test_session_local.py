@@ -17,7 +17,7 @@ import pytest
 from tuner.errors import SessionEnded, TunerError
 from tuner.protocol.codec import OPS, to_json
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Arm, Compile, Loaded, Variant
+from tuner.protocol.messages import Arm, Compile, Loaded, Profile, Variant
 from tuner.session.base import Launch
 from tuner.session.deadlines import Deadlines
 from tuner.session.local import LocalSession
@@ -110,7 +110,7 @@ def test_after_its_end_every_call_but_close_says_so(local: Local, stub: Stub, tm
         lambda: session.round([]),
         lambda: session.numerics("a", steps=1, reference=tmp_path / "r"),
         lambda: session.pgle(VARIANTS[0]),
-        lambda: session.profile("a", steps=1, folder=tmp_path),
+        lambda: session.profile(Profile(id="a", steps=1, folder=str(tmp_path))),
         session.ceilings,
         lambda: session.release(["a"]),
     ]

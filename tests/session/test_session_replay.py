@@ -13,7 +13,7 @@ from tuner.errors import SessionEnded
 from tuner.knobs.config import DEFAULT, Config
 from tuner.machine.environment import Environment
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import Arm, Block, Compiled, NumericsReply, Variant
+from tuner.protocol.messages import Arm, Block, Compiled, NumericsReply, Profile, Variant
 from tuner.session.base import Session
 from tuner.session.fake_machine import FakeMachine, Fault
 from tuner.session.noise import NoiseModel
@@ -125,7 +125,11 @@ def test_what_was_never_recorded_is_a_failure_that_says_so(events: list[AnyEvent
     assert isinstance(result, Failure)
     assert "xla_new=1" in result.message
     assert not result.kind.caused_by_config
-    asked = (session.pgle(Variant(id="p")), session.profile(CONTROL, steps=1, folder=tmp_path), session.ceilings())
+    asked = (
+        session.pgle(Variant(id="p")),
+        session.profile(Profile(id=CONTROL, steps=1, folder=str(tmp_path))),
+        session.ceilings(),
+    )
     for reply in asked:
         assert isinstance(reply, Failure)
         assert "not in the event log" in reply.message

@@ -24,7 +24,7 @@ from tuner.pipeline.profiles import measured_ceiling
 from tuner.pipeline.tracing import profile_session, step_seconds, steps_to_trace
 from tuner.profile import StepProfile, nsight_compute, nsight_systems
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Compiled, Loaded, OptionValue, Variant
+from tuner.protocol.messages import Compiled, Loaded, OptionValue, Profile, Variant
 from tuner.report.profile import Profiling
 from tuner.session import Deadlines, GangSession, Launch, LocalSession, Session, SessionFactory
 from tuner.session.package import worker_zip
@@ -103,7 +103,7 @@ def profile_workload(
         loaded, compiled, step_s = _ready(session, options)
         steps = options.steps or steps_to_trace(step_s)
         if options.nsight:
-            marked = session.profile(CONTROL, steps=steps, folder=options.folder, nsight=True)
+            marked = session.profile(Profile(id=CONTROL, steps=steps, folder=str(options.folder), nsight=True))
             _raise_on(marked, options)
             stack.close()  # it writes its report once the worker has ended
             return _reported(options, timeline)

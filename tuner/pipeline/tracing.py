@@ -10,7 +10,7 @@ import msgspec
 from tuner.pipeline.bench import CONTROL
 from tuner.profile import Ceiling, StepProfile, analyse, doubt_of
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import Arm, Block, Compiled, Loaded, ProfileReply, Variant
+from tuner.protocol.messages import Arm, Block, Compiled, Loaded, Profile, ProfileReply, Variant
 from tuner.session import Session
 
 __all__ = ["profile_session", "step_seconds", "steps_to_trace"]
@@ -62,7 +62,7 @@ def profile_session(
     named = None
     if attribute and _compiled_for_names(session, loaded.platform):
         handle = CONTROL if loaded.platform == "cpu" else _NAMED
-        second = session.profile(handle, steps=min(steps, 3), folder=folder / _NAMED, python=True)
+        second = session.profile(Profile(id=handle, steps=min(steps, 3), folder=str(folder / _NAMED), python=True))
         named = None if isinstance(second, Failure) else second
     files = {"trace": as_run.xplane, "perfetto": as_run.perfetto, "memory": as_run.memory}
     files |= {f"hlo {name}": path for name, path in as_run.hlo.items()}
@@ -83,8 +83,9 @@ def profile_session(
 
 def _as_run(session: Session, *, steps: int, folder: Path, block: int, warm_up: int) -> ProfileReply | Failure:
     """The trace; taken again, within a bound, while it and the clock can't be of one step."""
+    request = Profile(id=CONTROL, steps=steps, folder=str(folder), block=block, warm_up=warm_up)
     for _ in range(_TRIES):
-        found = session.profile(CONTROL, steps=steps, folder=folder, block=block, warm_up=warm_up)
+        found = session.profile(request)
         if isinstance(found, Failure) or not doubt_of(found):
             break
     return found

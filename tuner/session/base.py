@@ -21,6 +21,7 @@ from tuner.protocol.messages import (
     OptionValue,
     PgleReply,
     ProbeReply,
+    Profile,
     ProfileReply,
     Variant,
 )
@@ -115,18 +116,8 @@ class Session(Protocol):
         """Take and aggregate a PGLE profile of `variant`."""
         ...
 
-    def profile(
-        self,
-        handle: str,
-        *,
-        steps: int,
-        folder: Path,
-        block: int = 0,
-        warm_up: int = 1,
-        python: bool = False,
-        nsight: bool = False,
-    ) -> ProfileReply | Failure:
-        """Trace `steps` steps of `handle`. The rest as in the message."""
+    def profile(self, request: Profile) -> ProfileReply | Failure:
+        """Trace steps of a handle; over several processes, each into a folder of its own beside rank 0's."""
         ...
 
     def ceilings(self) -> CeilingsReply | Failure:

@@ -26,6 +26,7 @@ from tuner.protocol.messages import (
     OptionValue,
     PgleReply,
     ProbeReply,
+    Profile,
     ProfileReply,
     Variant,
 )
@@ -207,35 +208,26 @@ class FakeSession:
             return result
         return fake_profile(self._machine.pgle, runs=runs, step_s=self._machine.step_ms / 1000)
 
-    def profile(
-        self,
-        handle: str,
-        *,
-        steps: int,
-        folder: Path,
-        block: int = 0,
-        warm_up: int = 1,
-        python: bool = False,
-        nsight: bool = False,
-    ) -> ProfileReply | Failure:
+    def profile(self, request: Profile) -> ProfileReply | Failure:
         self._life.require()
-        candidate = self._candidates.get(handle)
+        candidate = self._candidates.get(request.id)
         if candidate is None:
-            return _unknown(handle, "profile")
-        seconds = steps * self._seconds(candidate)
+            return _unknown(request.id, "profile")
+        step_s, folder = self._seconds(candidate), Path(request.folder)
+        seconds = request.steps * step_s
         self._machine.advance(seconds)
-        trace = folder / "plugins" / "profile" / handle / "fake.xplane.pb"
+        trace = folder / "plugins" / "profile" / request.id / "fake.xplane.pb"
         trace.parent.mkdir(parents=True, exist_ok=True)
         trace.write_bytes(b"")  # a valid trace without events
         hlo = folder / "jit_step.hlo.txt"
         hlo.write_text(FAKE_HLO)
-        labels, lines = fake_trace(self._machine.platform, steps=steps, step_s=seconds / steps)
+        labels, lines = fake_trace(self._machine.platform, steps=request.steps, step_s=step_s)
         return ProfileReply(
             xplane=str(trace),
             seconds=seconds,
-            plain_s=seconds / steps if block else 0.0,
-            under_s=seconds / steps if block else 0.0,
-            dispatch_s=0.04 * seconds / steps if block else 0.0,
+            plain_s=step_s if request.block else 0.0,
+            under_s=step_s if request.block else 0.0,
+            dispatch_s=0.04 * step_s if request.block else 0.0,
             hlo={"jit_step": str(hlo)},
             labels=labels,
             lines=lines,

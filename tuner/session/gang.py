@@ -174,33 +174,13 @@ class GangSession:
         request = Pgle(variant=variant, runs=runs, percentile=percentile)
         return self._ask(PgleReply, self._all(request), limit_s=self._limits.pgle(runs))[0]
 
-    def profile(
-        self,
-        handle: str,
-        *,
-        steps: int,
-        folder: Path,
-        block: int = 0,
-        warm_up: int = 1,
-        python: bool = False,
-        nsight: bool = False,
-    ) -> ProfileReply | Failure:
+    def profile(self, request: Profile) -> ProfileReply | Failure:
         """Rank 0's trace, with the others' beside it, whose files are in folders of their own."""
         self._life.require()
-        folders = [folder if rank == 0 else folder / f"rank-{rank}" for rank in range(len(self._ranks.connections))]
-        requests = [
-            Profile(
-                id=handle,
-                steps=steps,
-                folder=str(own),
-                block=block,
-                warm_up=warm_up,
-                python=python,
-                nsight=nsight,
-            )
-            for own in folders
-        ]
-        replies = self._ask(ProfileReply, requests, limit_s=self._limits.profile(steps, block + warm_up))
+        own = [Path(request.folder, f"rank-{rank}" if rank else "") for rank in range(len(self._ranks.connections))]
+        requests = [dataclasses.replace(request, folder=str(folder)) for folder in own]
+        limit_s = self._limits.profile(request.steps, request.block + request.warm_up)
+        replies = self._ask(ProfileReply, requests, limit_s=limit_s)
         return next((r for r in replies if isinstance(r, Failure)), None) or together(
             [r for r in replies if isinstance(r, ProfileReply)]
         )

@@ -139,27 +139,9 @@ class LocalSession:
         request = Pgle(variant=variant, runs=runs, percentile=percentile)
         return self._connection.ask(PgleReply, request, limit_s=self._limits.pgle(runs))
 
-    def profile(
-        self,
-        handle: str,
-        *,
-        steps: int,
-        folder: Path,
-        block: int = 0,
-        warm_up: int = 1,
-        python: bool = False,
-        nsight: bool = False,
-    ) -> ProfileReply | Failure:
-        request = Profile(
-            id=handle,
-            steps=steps,
-            folder=str(folder),
-            block=block,
-            warm_up=warm_up,
-            python=python,
-            nsight=nsight,
-        )
-        return self._connection.ask(ProfileReply, request, limit_s=self._limits.profile(steps, block + warm_up))
+    def profile(self, request: Profile) -> ProfileReply | Failure:
+        limit_s = self._limits.profile(request.steps, request.block + request.warm_up)
+        return self._connection.ask(ProfileReply, request, limit_s=limit_s)
 
     def ceilings(self) -> CeilingsReply | Failure:
         return self._connection.ask(CeilingsReply, Ceilings(), limit_s=self._limits.first_steps_s)

@@ -22,6 +22,7 @@ from tuner.protocol.messages import (
     OptionValue,
     PgleReply,
     ProbeReply,
+    Profile,
     ProfileReply,
     Variant,
 )
@@ -175,17 +176,7 @@ class ReplaySession:
         self._life.require()
         return _unrecorded("PGLE profiles are not in the event log", "pgle")
 
-    def profile(
-        self,
-        handle: str,
-        *,
-        steps: int,
-        folder: Path,
-        block: int = 0,
-        warm_up: int = 1,
-        python: bool = False,
-        nsight: bool = False,
-    ) -> ProfileReply | Failure:
+    def profile(self, request: Profile) -> ProfileReply | Failure:
         self._life.require()
         return _unrecorded("traces are not in the event log", "profile")
 
