@@ -13,7 +13,16 @@ import msgspec
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
-from tuner.measure import Estimate, allowed_loss, combine, difference, estimate, smallest_not_inferior, tie_break
+from tuner.measure import (
+    Estimate,
+    allowed_loss,
+    combine,
+    difference,
+    estimate,
+    not_inferior,
+    smallest_not_inferior,
+    tie_break,
+)
 from tuner.pipeline.bench import Bench, Benches, Timer, Turns
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import MIN_ROUNDS, Plan, evaluate, time_arms
@@ -48,22 +57,20 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
     full = winner.config
     core = whole = _drop_inert(run, benches, full, dropped)
     allowed = allowed_loss(winner.estimate.gain, run.margin)
-    losses: dict[Config, Estimate] = {}
+    losses = _Losses(run, benches, whole)
     if not _all_subsets(run, benches, whole, seconds / 2):
-        losses = _one_after_another(run, benches, whole, allowed, seconds / 2)
-        core = _settled(run, benches, whole, losses, allowed, seconds / 4, default=whole)
+        _one_after_another(losses, allowed, seconds / 2)
+        core = _settled(losses, allowed, seconds / 4, default=whole)
     winner = msgspec.structs.replace(winner, config=whole)
     reduced, resolved = core, core == whole
     if len(core) > 1 and _all_subsets(run, benches, core, seconds / 2):
         subsets = [Config(s) for n in range(1, len(core)) for s in itertools.combinations(core.settings, n)]
-        found = _against(run, benches, whole, subsets, seconds / 2)
-        losses |= found
+        found = losses.time(subsets, seconds / 2)
         reduced, resolved = smallest_not_inferior(found, full=core, allowed=allowed, peaks=run.peaks)
         if not resolved:
-            reduced = _settled(run, benches, whole, found, allowed, seconds / 4, default=core)
-            losses |= found
+            reduced = _settled(losses, allowed, seconds / 4, default=core)
     for name in sorted(whole.names - reduced.names):
-        dropped[name] = f"without all of these the gain changes by {_percent(losses[reduced])}"
+        dropped[name] = f"without all of these the gain changes by {_percent(losses.known[reduced])}"
     measured = _as_measured(run, benches, reduced, seconds / 8) or winner
     return MinimiseRecord(
         winner=winner,
@@ -71,34 +78,27 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
         runner_up=_runner_up(winner, reduced, best, resolved=resolved),
         dropped=dropped,
         effects=_effects(run, benches, measured, seconds / 4),
-        winner_effects=_lost(whole, {n: losses[c] for n in whole.names if (c := whole.drop(n)) in losses}),
+        winner_effects=_lost(whole, {n: losses.known[c] for n in whole.names if (c := whole.drop(n)) in losses.known}),
     )
 
 
-def _settled(
-    run: Run,
-    benches: Benches,
-    whole: Config,
-    losses: dict[Config, Estimate],
-    allowed: float,
-    seconds: float,
-    *,
-    default: Config,
-) -> Config:
-    """The smallest of `losses` that may do. A few rounds of many arms tell little, and the budget may have room to
-    confirm but one: so those between the smallest that may do and the smallest that does by its estimate are timed once
-    more, among themselves, and what that says goes into `losses`."""
-    may = {c: e for c, e in losses.items() if _plausible(e, allowed)}
+def _settled(losses: _Losses, allowed: float, seconds: float, *, default: Config) -> Config:
+    """The smallest config that may do. A few rounds of many arms tell little, and the budget may have room to confirm
+    but one: so those between the smallest that may do and the smallest that does by its estimate are timed once more,
+    among themselves; and that one with each setting that it lacks, unless it is shown to do."""
+    run, whole = losses.run, losses.full
+    may = {c: e for c, e in losses.known.items() if _plausible(e, allowed)}
     does = _smallest(run, {c: e for c, e in may.items() if e.gain >= -allowed}, default=default)
     shorter = {n: {c: e for c, e in may.items() if len(c) == n} for n in range(1, len(does))}
     close = [_smallest(run, of, default=does) for of in shorter.values() if of]
-    if not close:
+    shown = does == whole or not_inferior(losses.known[does], allowed)
+    longer = [] if shown else [does.set(n, v) for n, v in whole.settings if n not in does.names]
+    if not close and not longer:
         return does
-    contenders = [*close, does] if does != whole else close
+    contenders = [c for c in dict.fromkeys([*close, does, *longer]) if c != whole]
     affordable = seconds / ((len(contenders) + 2) * run.record("baseline", BaselineRecord).block_s)
     rounds = round(min(_ENOUGH_ROUNDS, max(MIN_ROUNDS, affordable)))
-    found = _against(run, benches, whole, contenders, seconds, rounds=rounds)
-    losses |= found
+    found = losses.time(contenders, seconds, rounds=rounds)
     return _smallest(run, {c: e for c, e in found.items() if _plausible(e, allowed)}, default=does)
 
 
@@ -108,17 +108,16 @@ def _smallest(run: Run, losses: Mapping[Config, Estimate], *, default: Config) -
     return min(key, key=key.__getitem__, default=default)
 
 
-def _one_after_another(
-    run: Run, benches: Benches, whole: Config, allowed: float, seconds: float
-) -> dict[Config, Estimate]:
-    """What is lost where settings are taken out of `whole`: each alone, then one after another, those first whose
-    absence alone costs least. Twice as many candidates as settings, where all subsets would be too many."""
-    alone = _against(run, benches, whole, [whole.drop(n) for n in sorted(whole.names)], seconds / 2)
+def _one_after_another(losses: _Losses, allowed: float, seconds: float) -> None:
+    """Take settings out of the whole: each alone, then one after another, those first whose absence alone costs least.
+    Twice as many candidates as settings, where all subsets would be too many."""
+    whole = losses.full
+    alone = losses.time([whole.drop(n) for n in sorted(whole.names)], seconds / 2)
     removable = sorted((c for c in alone if _plausible(alone[c], allowed)), key=lambda c: -alone[c].gain)
     rests = [whole]
     for config in removable:
         rests.append(Config(tuple(s for s in rests[-1].settings if s in config.settings)))
-    return alone | _against(run, benches, whole, [c for c in rests[2:] if c != DEFAULT], seconds / 2)
+    losses.time([c for c in rests[2:] if c != DEFAULT], seconds / 2)
 
 
 def _drop_inert(run: Run, benches: Benches, config: Config, dropped: dict[str, str]) -> Config:
@@ -159,66 +158,72 @@ def _all_subsets(run: Run, benches: Benches, core: Config, seconds: float) -> bo
     return len(core) <= _ALL_SUBSETS and compile_s + timed_s <= seconds
 
 
-def _against(
-    run: Run,
-    benches: Benches,
-    full: Config,
-    others: Iterable[Config],
-    seconds: float,
-    *,
-    rounds: int = MIN_ROUNDS,
-) -> dict[Config, Estimate]:
-    """Each other config's gain over `full` (negative is a loss), paired by round where both sessions can live at once.
-    `rounds`: before which none leaves the race."""
-    near = {split(full, run.space)[0], DEFAULT}
-    candidates = [c for c in others if forbidden(run.held.join(c), run.space) is None]
-    beside = [c for c in candidates if split(c, run.space)[0] in near]
-    elsewhere = [c for c in candidates if c not in beside]
-    found, whole = _paired(run, benches, full, beside, seconds / 2 if elsewhere else seconds, rounds=rounds)
-    if elsewhere:
-        plan = Plan(stage="minimise", seconds=seconds / 2, half_width=run.margin / 4, futile=False)
-        for trial in evaluate(run, benches, elsewhere, plan):
-            if trial.estimate is not None:
-                found[trial.config] = _minus(trial.estimate, whole)
-    return found
+class _Losses:
+    """What configs gain over `full` (negative: lose), from all rounds in which they were timed beside it.
 
+    Each round gives a difference where both sessions can live at once; `known` has the estimates so far.
+    """
 
-def _paired(
-    run: Run, benches: Benches, full: Config, others: Sequence[Config], seconds: float, *, rounds: int
-) -> tuple[dict[Config, Estimate], Estimate]:
-    """The others' gains over `full`, paired by round, and the gain of `full` itself from the same fresh rounds: the
-    estimate by which it was chosen is the best of many, and so too good. The others live in its session, or in the home
-    session, which then has a round of its own beside each of that one's: the machine's moods last for seconds."""
-    environment = split(full, run.space)[0]
-    bench = benches.at(environment)
-    at_home = [c for c in others if split(c, run.space)[0] != environment]
-    arms = _compiled(bench, [full, *(c for c in others if c not in at_home)])
-    home_arms = _compiled(benches.home(), at_home) if at_home else {}
-    plan = Plan(
-        stage="minimise",
-        seconds=seconds,
-        half_width=run.margin / 4,
-        futile=False,
-        keep=bench.handle(full),
-        min_rounds=rounds,
-    )
-    timed_by: Timer = Turns(bench, benches.home(), home_arms) if home_arms else bench
-    gains, failures = time_arms(run, timed_by, arms | home_arms, plan)
-    row = gains[bench.handle(full)]
-    found = {
-        config: estimate(_together(difference(gains[handle], row)))
-        for handle, config in (arms | home_arms).items()
-        if config != full and handle not in failures
-    }
-    if bench.offset is not None:
-        found |= {c: combine(found[c], _centred(bench.offset)) for c in at_home if c in found}
-    bench.release([c for c in others if c not in at_home])
-    if at_home:
-        benches.home().release(at_home)
-    if full == bench.config:
-        return found, bench.offset or Estimate(gain=0.0, se=0.0, low=0.0, high=0.0, n=len(row))
-    own = estimate(_together(row))
-    return found, combine(own, bench.offset and (_centred(bench.offset) if home_arms else bench.offset))
+    def __init__(self, run: Run, benches: Benches, full: Config) -> None:
+        self.run = run
+        self.full = full
+        self.known: dict[Config, Estimate] = {}
+        self._benches = benches
+        self._differences: dict[Config, list[float]] = {}
+
+    def time(self, others: Iterable[Config], seconds: float, *, rounds: int = MIN_ROUNDS) -> dict[Config, Estimate]:
+        """Time `others` beside `full`, at least `rounds` rounds before anybody leaves; those that could be timed, with
+        what is known of them now."""
+        run = self.run
+        near = {split(self.full, run.space)[0], DEFAULT}
+        candidates = [c for c in others if forbidden(run.held.join(c), run.space) is None]
+        beside = [c for c in candidates if split(c, run.space)[0] in near]
+        elsewhere = [c for c in candidates if c not in beside]
+        timed, whole = self._beside(beside, seconds / 2 if elsewhere else seconds, rounds)
+        if elsewhere:
+            plan = Plan(stage="minimise", seconds=seconds / 2, half_width=run.margin / 4, futile=False)
+            for trial in evaluate(run, self._benches, elsewhere, plan):
+                if trial.estimate is not None:
+                    self.known[trial.config] = _minus(trial.estimate, whole)
+                    timed.append(trial.config)
+        return {config: self.known[config] for config in timed}
+
+    def _beside(self, others: Sequence[Config], seconds: float, rounds: int) -> tuple[list[Config], Estimate]:
+        """Which of the others were timed, and the gain of `full` itself in these rounds: the estimate by which it was
+        chosen is the best of many, and so too good. The others live in its session, or in the home session, which then
+        has a round of its own beside each of that one's: the machine's moods last for seconds."""
+        run, full = self.run, self.full
+        environment = split(full, run.space)[0]
+        bench = self._benches.at(environment)
+        at_home = [c for c in others if split(c, run.space)[0] != environment]
+        arms = _compiled(bench, [full, *(c for c in others if c not in at_home)])
+        home_arms = _compiled(self._benches.home(), at_home) if at_home else {}
+        plan = Plan(
+            stage="minimise",
+            seconds=seconds,
+            half_width=run.margin / 4,
+            futile=False,
+            keep=bench.handle(full),
+            min_rounds=rounds,
+        )
+        timed_by: Timer = Turns(bench, self._benches.home(), home_arms) if home_arms else bench
+        gains, failures = time_arms(run, timed_by, arms | home_arms, plan)
+        row = gains[bench.handle(full)]
+        timed = [c for handle, c in (arms | home_arms).items() if c != full and handle not in failures]
+        for config in timed:
+            handle = (self._benches.home() if config in at_home else bench).handle(config)
+            differences = self._differences.setdefault(config, [])
+            differences += _together(difference(gains[handle], row))
+            self.known[config] = estimate(differences)
+            if config in at_home and bench.offset is not None:
+                self.known[config] = combine(self.known[config], _centred(bench.offset))
+        bench.release([c for c in others if c not in at_home])
+        if at_home:
+            self._benches.home().release(at_home)
+        if full == bench.config:
+            return timed, bench.offset or Estimate(gain=0.0, se=0.0, low=0.0, high=0.0, n=len(row))
+        offset = bench.offset and (_centred(bench.offset) if home_arms else bench.offset)
+        return timed, combine(estimate(_together(row)), offset)
 
 
 def _compiled(bench: Bench, configs: Sequence[Config]) -> dict[str, Config]:
@@ -247,7 +252,7 @@ def _effects(run: Run, benches: Benches, measured: Measured, seconds: float) -> 
     if len(reduced) == 1:
         return tuple(Effect(name=n, value=v, estimate=measured.estimate) for n, v in reduced.settings)
     without = {n: reduced.drop(n) for n in sorted(reduced.names)}
-    losses = _against(run, benches, reduced, without.values(), seconds)
+    losses = _Losses(run, benches, reduced).time(without.values(), seconds)
     return _lost(reduced, {n: losses[c] for n, c in without.items() if c in losses})
 
 

@@ -180,16 +180,19 @@ def _reasons(entries: Sequence[FailedCandidate]) -> str:
     for message, who in ranked[:_REASONS]:
         whose = settings(who[0].config) if len(who) == 1 else f"{len(who)} times"
         texts.append(f"{whose}: {message}")
-    if len(ranked) > _REASONS:
-        texts.append(f"and {len(ranked) - _REASONS} more reasons")
-    return "; ".join(texts)
+    return "; ".join(texts + _rest(ranked))
 
 
 def _top(texts: Iterable[str]) -> list[str]:
     """The most frequent texts, with how often each came if they differ, and how many other ones there are."""
     ranked = Counter(texts).most_common()
     shown = [text if number == 1 or len(ranked) == 1 else f"{text} ({number})" for text, number in ranked[:_REASONS]]
-    return shown + ([f"and {len(ranked) - _REASONS} more reasons"] if len(ranked) > _REASONS else [])
+    return shown + _rest(ranked)
+
+
+def _rest(ranked: Sequence[object]) -> list[str]:
+    """How many reasons are not told."""
+    return [f"and {count(len(ranked) - _REASONS, 'more reason')}"] if len(ranked) > _REASONS else []
 
 
 def _knobs(page: Page, view: RunView) -> None:
@@ -214,7 +217,9 @@ def _named(left: Sequence[KnobStatus]) -> str:
         groups.setdefault(clean(entry.reason), []).append(entry.name)
     ranked = sorted(groups.items(), key=lambda item: -len(item[1]))
     texts = [f"{some(names, _NAMES)}: {why}" for why, names in ranked[:_REASONS]]
-    return "; ".join(texts + ([f"and {len(ranked) - _REASONS} more reasons"] if len(ranked) > _REASONS else []))
+    return "; ".join(
+        texts + ([f"and {count(len(ranked) - _REASONS, 'more reason')}"] if len(ranked) > _REASONS else [])
+    )
 
 
 def _stages(page: Page, view: RunView) -> None:
