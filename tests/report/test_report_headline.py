@@ -106,7 +106,7 @@ def test_a_verdict_outlives_an_interruption() -> None:
 
 def test_a_run_that_stopped_says_why() -> None:
     """The failure that ended it is part of the sentence."""
-    events = interrupted()[:-3]
+    events = interrupted()[:-2]
     end = SessionClosed(session="home", failure=failing(FailureClass.PLATFORM, "no gpu here"))
     view = RunView.of([*events, end, RunFinished(exit_code=1)])
     assert headline(view) == "stopped in search after 17 s: no verdict (platform: no gpu here)"
@@ -124,7 +124,7 @@ def test_a_run_that_stopped_says_why() -> None:
 
 def test_a_run_under_way_has_no_verdict() -> None:
     """A loss isn't offered as the best so far."""
-    events = interrupted()[:-3]
+    events = interrupted()[:-2]
     assert headline(RunView.of(events)) == (
         "unfinished, in search after 17 s: no verdict; the best so far, 1.33x, is not confirmed"
     )
@@ -148,9 +148,9 @@ def test_next_after_a_gain_is_to_use_it() -> None:
     ("events", "command", "purpose"),
     [
         (interrupted(), "tune workloads/nbody.py --budget 180", "goes on where this ended"),
-        (interrupted()[:-3], "tune workloads/nbody.py --budget 180", "goes on where this ended"),
+        (interrupted()[:-2], "tune workloads/nbody.py --budget 180", "goes on where this ended"),
         (all_failed(), "tune show --failed", "every failure"),
-        ([*interrupted()[:-3], RunFinished(exit_code=1)], "tune show --failed", "every failure"),
+        ([*interrupted()[:-2], RunFinished(exit_code=1)], "tune show --failed", "every failure"),
         (same(), "", "the defaults are as fast"),
         (unclear(), "", "a larger --budget"),
     ],

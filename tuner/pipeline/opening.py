@@ -134,6 +134,7 @@ def opened(
             for event in log.events:
                 run.remember(event)
             run.resume()
+            run.listener.on_resumed(log.events)
         for text in (*store.notices, *log.notices, *lost):
             run.notice(text)
         yield run
