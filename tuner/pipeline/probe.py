@@ -56,7 +56,8 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
 
 def offered_knobs(run: Run) -> list[Knob]:
     """The space's knobs and those that the workload declares itself."""
-    return [*run.space.knobs, *from_workload(run.loaded.knobs_declared, source=str(run.workload.path))]
+    own = from_workload(run.loaded.knobs_declared, source=str(run.workload.path), defaults=run.workload.defaults)
+    return [*run.space.knobs, *own]
 
 
 def _home(run: Run, benches: Benches) -> Bench:
