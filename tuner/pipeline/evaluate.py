@@ -266,7 +266,7 @@ class _Batch:
         if config == bench.config:
             value = bench.offset  # the session's own setting, alone
             same = self.fingerprints.get(config) == self.run.trials[DEFAULT].fingerprint
-            if self.plan.guard and same and _clear(value, self.run.margin):
+            if self.plan.guard and same and value is not None and _clear(value, self.run.margin):
                 self._hidden(bench, config)
         else:
             value = combine(estimate([g for g in gains if not math.isnan(g)]), bench.offset)
