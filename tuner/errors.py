@@ -80,7 +80,11 @@ class SessionEnded(TunerError):
     """A worker process is gone; `failure` says how."""
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message, where=failure.phase)
+        super().__init__(
+            failure.message,
+            where=failure.phase,
+            next="the worker's whole log is in the run's folder, under logs; the same command goes on from here",
+        )
         self.failure = failure
 
 

@@ -104,6 +104,9 @@ class _Moments:
         self.machine = machine
         self.at: list[float] = []
 
+    def on_resumed(self, events: object) -> None:
+        pass
+
     def on_event(self, event: AnyEvent) -> None:
         self.at.append(self.machine.now())
 

@@ -13,8 +13,8 @@ from tuner.cli.main import main
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder: empty, with no settings file above it and no TUNER_* variable."""
-    for name in [name for name in os.environ if name.startswith("TUNER_")]:
+    """The current folder: empty, with no settings file above it, no TUNER_* variable, and nobody's COLUMNS."""
+    for name in [name for name in os.environ if name.startswith("TUNER_") or name == "COLUMNS"]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -46,6 +46,8 @@ def test_the_end_of_a_worker_shows_its_last_lines() -> None:
     trouble = describe(SessionEnded(failure))
     assert trouble.log == log[-5:]
     assert (trouble.what, trouble.where, trouble.exit_code) == ("SIGSEGV", "compile", 1)
+    assert "log" in trouble.next
+    assert "the same command" in trouble.next
 
 
 @pytest.mark.parametrize(

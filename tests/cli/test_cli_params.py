@@ -20,6 +20,7 @@ from tuner.cli.params import (
     MEMORY,
     STORE,
     VARIABLE,
+    Count,
     ParamType,
     duration_text,
     fraction_text,
@@ -140,6 +141,12 @@ def test_variable_takes_a_name_alone() -> None:
 def test_count_is_a_whole_number_from_one(text: str) -> None:
     assert COUNT.convert("12", None, None) == 12
     assert repr(text) in refusal(COUNT, text)
+
+
+def test_count_may_begin_and_end_elsewhere() -> None:
+    assert [Count(0, 100).convert(text, None, None) for text in ("0", "100")] == [0, 100]
+    assert "'101' is not a whole number from 0 to 100" in refusal(Count(0, 100), "101")
+    assert "'x' is not a whole number of at least 0" in refusal(Count(0), "x")
 
 
 def test_interpreter_is_found_by_path_and_keeps_links(tmp_path: Path) -> None:

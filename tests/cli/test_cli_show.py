@@ -134,3 +134,22 @@ def test_a_broken_log_names_file_and_line(tune: Tune, store: Path) -> None:
     got = tune("show", "0")
     assert (got.code, got.out) == (1, "")
     assert f"where: {events}:4" in got.err
+
+
+@pytest.mark.parametrize("word", ["xla_cpu_use_xnnpack", "-1", "1.5"])
+def test_a_trial_is_named_by_its_number(tune: Tune, store: Path, word: str) -> None:
+    """What else stands there is refused in words that a reader of the help understands."""
+    got = tune("show", "--", word)
+    assert got.code == 2
+    assert f"{word!r} is not a whole number of at least 0" in got.err
+
+
+def test_elsewhere_than_on_a_terminal_the_width_is_what_columns_says(
+    tune: Tune, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exported COLUMNS is a wish; without one, or with nonsense in it, lines are as long as in any log."""
+    widest = {}
+    for said in ("40", "", "many"):
+        monkeypatch.setenv("COLUMNS", said)
+        widest[said] = max(map(len, tune("show", "--failed").out.splitlines()))
+    assert widest["40"] < widest[""] == widest["many"] <= 100

@@ -285,6 +285,6 @@ def test_sqlite_on_a_network_filesystem_is_refused_with_another_way(
     """Only the kernel's word on what is mounted where is made up: it needs a server to be real."""
     monkeypatch.setattr("tuner.store.folder.network_filesystem", lambda path: "nfs4")
     got = tune("store", "ls", "--store", "sqlite:////shared/tuner.db")
-    assert (got.code, got.out) == (1, "")
+    assert (got.code, got.out) == (2, "")
     assert "SQLite gets corrupted on a network filesystem (nfs4)" in got.err
     assert "postgresql://" in got.err

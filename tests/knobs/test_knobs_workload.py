@@ -22,3 +22,13 @@ def test_declared_texts_become_a_knob() -> None:
 def test_what_build_could_not_take_is_refused(name: str, values: tuple[str, ...]) -> None:
     with pytest.raises(WorkloadError, match="KNOBS"):
         from_workload({name: values}, source="w.py")
+
+
+def test_the_default_of_build_is_no_value_of_its_own() -> None:
+    """It is what "unset" stands for: trying it would time the default against itself."""
+    declared = {"remat": ("none", "full"), "batch": ("16", "64"), "fused": ("True", "False")}
+    knobs = from_workload(declared, source="w.py", defaults={"remat": "none", "fused": "false"})
+    assert [k.values for k in knobs] == [(UNSET, "full"), (UNSET, "16", "64"), (UNSET, "true")]
+    assert "unset is build()'s own none" in knobs[0].why
+    with pytest.raises(WorkloadError, match="nothing but 16"):
+        from_workload({"batch": ("16",)}, source="w.py", defaults={"batch": "16"})

@@ -9,10 +9,12 @@ from pathlib import Path
 import made_up_knobs
 import pytest
 
-from tuner.errors import Interrupted
+from tuner.errors import Interrupted, UsageError
 from tuner.knobs import Config
 from tuner.measure import Verdict
+from tuner.pipeline.run import tune
 from tuner.protocol.failure import FailureClass
+from tuner.report.listener import Silent
 from tuner.session import FakeMachine, NoiseModel
 from tuner.store import read
 from tuner.store.events import Interruption, Notice, RoundTimed, SessionStarted, StageFinished, TrialFinished
@@ -231,3 +233,30 @@ def test_best_json_tells_settings_and_compile_options(tune_on):
     best = json.loads(Path(outcome.files["json"]).read_text())
     assert best["settings"] == {"xla_good": "true"}
     assert best["options"]["compiler_options"] == {"xla_good": True}
+
+
+def test_a_misspelt_override_is_refused_with_the_name_that_was_meant(tune_on, monkeypatch):
+    """It would leave the pin where it is, without a word. A knob of another machine's space is no mistake."""
+    machine = FakeMachine()
+    with pytest.raises(UsageError, match="did you mean NCCL_ALGO") as refused:
+        tune_on(machine, override=("NCLL_ALGO",))
+    assert (refused.value.where, machine.sessions) == ("--override", [])
+    monkeypatch.setenv("NCCL_MADE_UP_HERE", "1")
+    tune_on(machine, override=("NCCL_MADE_UP_HERE", "NCCL_ALGO", "FAKE_VARIABLE"))
+
+
+def test_a_listener_is_told_of_the_run_that_goes_on(tune_on, options):
+    """Once, before anything else, with the log so far; of a new run it isn't."""
+
+    class Heard(Silent):
+        def __init__(self):
+            self.resumed = []
+
+        def on_resumed(self, events):
+            self.resumed.append(list(events))
+
+    machine, first, again = FakeMachine(), Heard(), Heard()
+    tune(options, factory=machine.factory, clock=machine.now, listener=first)
+    outcome = tune(options, factory=machine.factory, clock=machine.now, listener=again)
+    assert first.resumed == []
+    assert again.resumed == [outcome.events]

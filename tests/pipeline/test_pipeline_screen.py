@@ -8,8 +8,8 @@ import pytest
 
 from tuner.machine import Host
 from tuner.session import FakeMachine, NoiseModel
-from tuner.store.events import StageFinished, TrialFinished
-from tuner.store.records import ConfirmRecord, ScreenRecord
+from tuner.store.events import EffectHidden, StageFinished, TrialFinished
+from tuner.store.records import ConfirmRecord, MinimiseRecord, ScreenRecord
 
 pytestmark = pytest.mark.slow
 
@@ -93,3 +93,39 @@ def test_a_short_budget_tries_the_first_tier_and_names_what_it_skips(tune_on, ti
     assert not [s for s in skipped if s.name.startswith("xla_1")]
     assert "tier" in skipped[0].reason
     assert len(tiers) + len(skipped) == 30
+
+
+QUIET = """version = 1
+[[knob]]
+name = "MADE_UP_QUIET"
+carrier = "env"
+type = "string"
+values = ["unset", "1"]
+lane = "environment"
+acts_on = "hlo"
+why = "made up"
+source = "test"
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_session_of_its_own_that_runs_the_controls_program_wins_nothing(tune_on, tmp_path, seed):
+    """Its estimate is the noise of two processes: no time goes into minimising and confirming it."""
+    space = tmp_path / "quiet.toml"
+    space.write_text(QUIET)
+    noise = NoiseModel(block_sd=0.02)
+    outcome = tune_on(FakeMachine(inert=["MADE_UP_QUIET"], noise=noise, seed=seed), spaces=(str(space),))
+    _, record = screened(outcome)
+    assert [s.status for s in record.left if s.name == "MADE_UP_QUIET"] == ["inert"]
+    records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
+    assert records[MinimiseRecord].winner is None
+
+
+def test_what_such_a_session_does_beyond_its_code_is_seen_by_its_offset(tune_on, tmp_path):
+    space = tmp_path / "quiet.toml"
+    space.write_text(QUIET)
+    machine = FakeMachine(inert=["MADE_UP_QUIET"], effects={("MADE_UP_QUIET", "1"): -0.1})
+    outcome = tune_on(machine, spaces=(str(space),))
+    assert any(isinstance(e, EffectHidden) for e in outcome.events)
+    records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
+    assert records[ConfirmRecord].chosen.as_dict() == {"MADE_UP_QUIET": "1"}

@@ -347,7 +347,6 @@ def interrupted() -> list[AnyEvent]:
     failure = failing(FailureClass.INTERRUPTED, "ended by the user", phase="round", signal="SIGKILL")
     log.add(SessionClosed(session="home", failure=failure), after_s=1.5)
     log.add(Interruption(stage="search"))
-    log.add(RunFinished(exit_code=130))
     return log.events
 
 

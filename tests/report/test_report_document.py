@@ -15,7 +15,7 @@ from tuner.measure.types import Verdict
 from tuner.report.document import FILES as FILE_NAMES
 from tuner.report.document import KNOBS, RunDocument, document
 from tuner.report.view import STAGES, RunView
-from tuner.store.events import AnyEvent, StageFinished
+from tuner.store.events import AnyEvent, RunFinished, StageFinished
 
 EXAMPLE = Path(__file__).parent / "data" / "run-1.json"
 PROMISED = {
@@ -102,7 +102,7 @@ def test_states() -> None:
     """Finished, or stopped before the end by an error, or still at work."""
     assert documented(faster())["state"] == "finished"
     assert documented(faster()[:40])["state"] == "unfinished"
-    stopped = [*interrupted()[:-2], msgspec.structs.replace(interrupted()[-1], exit_code=1)]
+    stopped = [*interrupted()[:-1], RunFinished(exit_code=1)]
     assert documented(stopped)["state"] == "stopped"
 
 

@@ -6,15 +6,17 @@ import math
 
 import msgspec
 import pytest
+from synthetic_knobs import MALLOC
 from synthetic_run import FILES, SCENARIOS, all_failed, failing, faster, interrupted, same, unclear, unstable
 
+from tuner.knobs import from_workload
 from tuner.knobs.config import DEFAULT
 from tuner.measure.objective import Objective
 from tuner.protocol.failure import FailureClass
 from tuner.report.headline import headline, next_step
 from tuner.report.view import RunView
 from tuner.store.events import AnyEvent, Interruption, RunFinished, SessionClosed, StageFinished, TrialFinished
-from tuner.store.records import ConfirmRecord
+from tuner.store.records import ConfirmRecord, ProbeRecord
 
 
 def confirming(events: list[AnyEvent], **changes: object) -> list[AnyEvent]:
@@ -106,7 +108,7 @@ def test_a_verdict_outlives_an_interruption() -> None:
 
 def test_a_run_that_stopped_says_why() -> None:
     """The failure that ended it is part of the sentence."""
-    events = interrupted()[:-3]
+    events = interrupted()[:-2]
     end = SessionClosed(session="home", failure=failing(FailureClass.PLATFORM, "no gpu here"))
     view = RunView.of([*events, end, RunFinished(exit_code=1)])
     assert headline(view) == "stopped in search after 17 s: no verdict (platform: no gpu here)"
@@ -124,7 +126,7 @@ def test_a_run_that_stopped_says_why() -> None:
 
 def test_a_run_under_way_has_no_verdict() -> None:
     """A loss isn't offered as the best so far."""
-    events = interrupted()[:-3]
+    events = interrupted()[:-2]
     assert headline(RunView.of(events)) == (
         "unfinished, in search after 17 s: no verdict; the best so far, 1.33x, is not confirmed"
     )
@@ -148,9 +150,9 @@ def test_next_after_a_gain_is_to_use_it() -> None:
     ("events", "command", "purpose"),
     [
         (interrupted(), "tune workloads/nbody.py --budget 180", "goes on where this ended"),
-        (interrupted()[:-3], "tune workloads/nbody.py --budget 180", "goes on where this ended"),
+        (interrupted()[:-2], "tune workloads/nbody.py --budget 180", "goes on where this ended"),
         (all_failed(), "tune show --failed", "every failure"),
-        ([*interrupted()[:-3], RunFinished(exit_code=1)], "tune show --failed", "every failure"),
+        ([*interrupted()[:-2], RunFinished(exit_code=1)], "tune show --failed", "every failure"),
         (same(), "", "the defaults are as fast"),
         (unclear(), "", "a larger --budget"),
     ],
@@ -172,3 +174,18 @@ def test_defaults_that_hold_say_what_was_not_tried() -> None:
     assert "budget" not in next_step(view, {}).purpose
     counts = msgspec.structs.replace(view.counts, left={**view.counts.left, "skipped": 41})
     assert "; 41 knobs had no room in the budget" in next_step(msgspec.structs.replace(view, counts=counts), {}).purpose
+
+
+def test_what_no_variable_carries_is_told_beside_the_file_that_sets_the_rest() -> None:
+    """A winner that is an argument of build() isn't had by sourcing a file."""
+    events = faster()
+    assert next_step(RunView.of(events), FILES).purpose == "in the shell that starts your program"
+    own = from_workload({MALLOC: ("1",)}, source="w.py")  # a setting of the winner, as the workload's own knob
+    told = []
+    for event in events:
+        if isinstance(event, StageFinished) and isinstance(event.record, ProbeRecord):
+            knobs = tuple(k for k in event.record.knobs if k.name != MALLOC)
+            event = msgspec.structs.replace(event, record=msgspec.structs.replace(event.record, knobs=(*knobs, *own)))
+        told.append(event)
+    purpose = next_step(RunView.of(told), FILES).purpose
+    assert purpose.endswith(f"; no variable carries {MALLOC}=1: start it that way yourself")

@@ -103,6 +103,29 @@ def test_an_interruption_is_told() -> None:
     assert stream.getvalue().splitlines()[-1] == "interrupted in search"
 
 
+def test_a_run_that_goes_on_is_told_by_name_and_by_where_it_was() -> None:
+    """Interrupted before the first stage ended, or later, or finished: who starts it again must see which it is."""
+    told = {}
+    for name, events in (("begun", faster()[:1]), ("stopped", interrupted()), ("finished", faster())):
+        stream = io.StringIO()
+        LineProgress(stream).on_resumed(events)
+        told[name] = stream.getvalue()
+    assert told["begun"] == "run nbody-3f9ac2d17b04: workloads/nbody.py, goes on from its beginning\n"
+    assert told["stopped"] == "run nbody-3f9ac2d17b04: workloads/nbody.py, goes on after screen\n"
+    assert told["finished"] == "run nbody-3f9ac2d17b04: workloads/nbody.py, finished earlier; --fresh measures anew\n"
+
+
+def test_the_display_of_a_run_that_goes_on_counts_what_was_timed(columns: Callable[[int], None]) -> None:
+    """The best so far is the run's, not that of the time since it was started again."""
+    columns(200)
+    terminal = Terminal()
+    with listener_for(terminal) as live:
+        live.on_resumed(interrupted())
+        assert "goes on after screen" in terminal.getvalue()
+        live.on_status(status())
+        assert "best so far 1.330x" in shown(terminal.getvalue())[-1]
+
+
 def test_a_log_in_another_encoding_gets_a_question_mark() -> None:
     """Progress never ends a run because of an arrow."""
     raw = io.BytesIO()
@@ -252,7 +275,7 @@ def test_nothing_ticks_while_steps_are_timed(columns: Callable[[int], None]) -> 
 def test_both_are_listeners() -> None:
     """As the type checker sees it, and in what they have."""
     for kind in (LineProgress, LiveProgress):
-        assert {"on_event", "on_status"} <= set(dir(kind))
+        assert {"on_resumed", "on_event", "on_status"} <= set(dir(kind))
     listener: Listener = LineProgress(io.StringIO())
     listener.on_status(status())
 

@@ -136,7 +136,7 @@ def test_time_by_stage() -> None:
     assert "time 18 s: compiling 4.5 s, timed steps 5.1 s, checking numbers 1.4 s, starting and ending" in time
     assert "5.5 s, other 1.6 s (9%)" in time
     assert "search 3.1 s interrupted after 1 trial minimise – not run" in time
-    assert "search 1.6 s under way after 1 trial" in section(rendered(interrupted()[:-3]), "time")
+    assert "search 1.6 s under way after 1 trial" in section(rendered(interrupted()[:-2]), "time")
     assert "baseline 0.0 s under way presets – not run" in section(rendered(faster()[:3]), "time")
     pair = [i for i, e in enumerate(faster()) if isinstance(e, PairTimed)][2]
     assert "under way after 3 pairs seal – not run" in section(rendered(faster()[: pair + 1]), "time")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuner.errors import StoreError
+from tuner.errors import StoreUnusable
 from tuner.store import folder as module
 from tuner.store.folder import RunFolder, open_store
 
@@ -83,7 +83,7 @@ def test_a_disk_that_refuses_is_found_before_anything_runs(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(StoreError, match=os.strerror(number)) as caught:
+    with pytest.raises(StoreUnusable, match=os.strerror(number)) as caught:
         open_store(tmp_path / "s")
     assert str(tmp_path / "s") == caught.value.where
     assert hint in caught.value.next
@@ -91,13 +91,13 @@ def test_a_disk_that_refuses_is_found_before_anything_runs(
 
 def test_too_little_room_is_found_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=5_000_000))
-    with pytest.raises(StoreError, match="5 MB are free"):
+    with pytest.raises(StoreUnusable, match="5 MB are free"):
         open_store(tmp_path / "s")
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("")
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StoreUnusable) as caught:
         open_store(tmp_path / "s")
     assert "file stands in the way" in caught.value.next
 
@@ -114,7 +114,7 @@ def test_on_a_network_filesystem_the_database_moves_to_a_local_disk(
     assert store.url in (open_store(tmp_path / "s").url,)  # the same one each time
     assert store.url != open_store(tmp_path / "t").url
     monkeypatch.chdir(tmp_path)  # with a URL the runs lie in the current folder
-    with pytest.raises(StoreError, match="corrupted"):
+    with pytest.raises(StoreUnusable, match="corrupted"):
         open_store(f"sqlite:///{tmp_path}/x.db")
 
 
@@ -122,5 +122,5 @@ def test_a_local_database_folder_open_to_others_is_refused(tmp_path: Path, monke
     monkeypatch.setattr(module, "network_filesystem", lambda path: "nfs4")
     monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     (tmp_path / f"tuner-{os.getuid()}").mkdir(mode=0o755)
-    with pytest.raises(StoreError, match="isn't yours alone"):
+    with pytest.raises(StoreUnusable, match="isn't yours alone"):
         open_store(tmp_path / "s")

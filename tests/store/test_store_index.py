@@ -27,7 +27,7 @@ from store_samples import (
     write_log,
 )
 
-from tuner.errors import StoreError
+from tuner.errors import StoreUnusable
 from tuner.measure.types import Verdict
 from tuner.store.events import AnyEvent, RunFinished
 from tuner.store.folder import RunFolder, Store, open_store
@@ -183,7 +183,7 @@ def test_a_lock_that_is_given_back_in_time_is_not_even_noticed(store: Store, ind
 def test_opening_a_locked_database_ends_with_an_error(store: Store, index: Index) -> None:
     holder = sqlite3.connect(database(store))
     holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(StoreError, match="locked") as caught:
+    with pytest.raises(StoreUnusable, match="locked") as caught:
         index.open(limit_s=0.1)
     holder.close()
     assert "tuner.db" in caught.value.where
@@ -290,7 +290,7 @@ def test_tables_of_another_version_are_refused(store: Store, index: Index) -> No
     connection.execute("UPDATE tuner_version SET version = 999")
     connection.commit()
     connection.close()
-    with pytest.raises(StoreError, match="version 999") as caught:
+    with pytest.raises(StoreUnusable, match="version 999") as caught:
         Index(store.url).open()
     assert "pip install -U" in caught.value.next
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import resource
+import signal
 from pathlib import Path
 
 import ml_dtypes
@@ -66,3 +69,19 @@ def test_a_rank_takes_its_own_part_or_a_whole_and_nothing_else(tmp_path: Path) -
         with pytest.raises(Refused, match=f"this is rank {part[0]} of {part[1]}, it has the part of rank 0 of 2"):
             read(path, part)
     assert {file_of(path, rank).name for rank in (0, 1)} == {"reference.bin", "reference.bin.rank1"}
+
+
+def test_a_full_disk_is_told_with_the_place_and_keeps_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a disk that is full in the middle of a leaf."""
+    limits, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    path = tmp_path / "reference.bin"
+    large = Leaf("out", "float32", np.ones(1 << 16, np.float32), None)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+        with pytest.raises(OSError, match=r"reference\.bin") as refused:
+            write(Reference({1: [large]}), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert refused.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ import click
 from tuner.cli.boundary import Trouble, show_trouble
 from tuner.cli.options import chosen, form_of, form_option, json_option, setting_options
 from tuner.cli.output import print_json
+from tuner.cli.params import COUNT
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _BY = {
     "--for", "place", metavar="ENVIRONMENT", help="Answer for another place: a key, NAME=VALUE[,…] or a manifest.json."
 )
 @click.option("--previous", is_flag=True, help="The bundle before the newest, to go back to.")
-@click.option("--number", type=click.IntRange(min=1), metavar="N", help="The bundle with this number.")
+@click.option("--number", type=COUNT, metavar="N", help="The bundle with this number.")
 @form_option
 @setting_options("python", "store")
 @json_option

@@ -11,6 +11,7 @@ import click
 
 from tuner.cli.boundary import describe
 from tuner.cli.options import chosen, form_of, form_option, setting_options
+from tuner.cli.params import COUNT
 from tuner.errors import LaunchFailed, UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class ExecCommand(click.Command):
 @click.option("--require-gain", is_flag=True, help="Exit 4 unless there is a proven gain that fits here.")
 @click.option("--default-if-changed", is_flag=True, help="Take the default if the workload's file has changed since.")
 @click.option("--previous", is_flag=True, help="The workload's bundle before the newest, to go back.")
-@click.option("--number", type=click.IntRange(min=1), metavar="N", help="The workload's bundle with this number.")
+@click.option("--number", type=COUNT, metavar="N", help="The workload's bundle with this number.")
 @click.option("--anyway", is_flag=True, help="Use settings that were measured on another machine or jax.")
 @form_option
 @setting_options("store")

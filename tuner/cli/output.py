@@ -26,9 +26,13 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def look() -> tuple[int, bool]:
-    """Width in columns, and whether colour is welcome on standard output (https://no-color.org)."""
+    """Width in columns, and whether colour is welcome on standard output (https://no-color.org).
+
+    Elsewhere than on a terminal the width is what COLUMNS says, if somebody exported it.
+    """
     if sys.stdout is None or not sys.stdout.isatty():
-        return _PLAIN_WIDTH, False
+        said = os.environ.get("COLUMNS", "")
+        return (int(said) if said.isdecimal() and int(said) > 0 else _PLAIN_WIDTH), False
     color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return shutil.get_terminal_size().columns, color
 

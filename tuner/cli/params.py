@@ -60,14 +60,19 @@ _VARIABLE_NAME = r"[A-Za-z_]\w*"
 
 
 class Count(ParamType):
-    """A whole number of at least 1."""
+    """A whole number of at least `low`, and at most `high` if that is given."""
 
     name = "N"
 
+    def __init__(self, low: int = 1, high: int | None = None) -> None:
+        self.low = low
+        self.high = high
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).strip()
-        if not text.isdecimal() or int(text) < 1:
-            self.fail(f"{str(value)!r} is not a whole number of at least 1", param, ctx)
+        if not text.isdecimal() or int(text) < self.low or (self.high is not None and int(text) > self.high):
+            meant = f"of at least {self.low}" if self.high is None else f"from {self.low} to {self.high}"
+            self.fail(f"{str(value)!r} is not a whole number {meant}", param, ctx)
         return int(text)
 
 

@@ -9,7 +9,7 @@ import click
 
 from tuner.cli.options import chosen, json_option, setting_options
 from tuner.cli.output import look, print_json
-from tuner.cli.params import COUNT
+from tuner.cli.params import COUNT, Count
 from tuner.cli.result_settings import settings_of
 from tuner.cli.workload import WorkloadCommand, arguments_of
 
@@ -19,7 +19,7 @@ __all__ = ["command"]
 @click.command("pgle", cls=WorkloadCommand)
 @click.argument("workload", type=click.Path(path_type=Path))
 @click.option("--runs", type=COUNT, default=3, show_default=True, metavar="N", help="Trace N steps.")
-@click.option("--percentile", type=click.IntRange(0, 100), default=90, show_default=True, help="Of each one's times.")
+@click.option("--percentile", type=Count(0, 100), default=90, show_default=True, help="Of each one's times.")
 @click.option("--env-file", type=click.Path(path_type=Path), metavar="FILE", help="Under the settings of an env-file.")
 @click.option("--run", "run", metavar="RUN|BUNDLE", help="Under the settings that this run found.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep all there.")

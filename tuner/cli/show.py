@@ -7,6 +7,7 @@ import click
 from tuner.cli.boundary import Trouble, show_trouble
 from tuner.cli.options import chosen, json_option, setting_options
 from tuner.cli.output import look, print_json
+from tuner.cli.params import Count
 from tuner.errors import UsageError
 
 __all__ = ["command"]
@@ -15,7 +16,7 @@ _NOTHING_FOUND = 4
 
 
 @click.command("show")
-@click.argument("trial", type=click.IntRange(min=0), required=False)
+@click.argument("trial", type=Count(0), required=False)
 @click.option("--failed", is_flag=True, help="Every candidate that failed, by cause.")
 @click.option("--ran", is_flag=True, help="All, grouped by how they communicated.")
 @click.option("--run", "run_id", metavar="ID", help="The run to look into.  [the newest]")

@@ -12,6 +12,7 @@ import click
 from tuner.cli.boundary import Trouble, show_trouble
 from tuner.cli.options import chosen, json_option, setting_options
 from tuner.cli.output import look, print_json
+from tuner.cli.params import COUNT
 from tuner.cli.suggest import did_you_mean
 from tuner.errors import UsageError
 
@@ -219,7 +220,7 @@ def import_(ctx: click.Context, files: Sequence[str]) -> int:
 
 
 @command.command("gc")
-@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep N bundles of a workload in an environment.")
+@click.option("--keep", type=COUNT, metavar="N", help="Keep N bundles of a workload in an environment.")
 @click.option("--unfinished", is_flag=True, help="Also runs that ended without a result.")
 @click.option("--delete", is_flag=True, help="Delete it; without, it is only shown.")
 @setting_options("store")

@@ -62,7 +62,11 @@ class SearchSpace(msgspec.Struct, frozen=True, kw_only=True):
         more = tuple(more)
         for knob in more:
             if knob.name in self:
-                raise SpaceError(f"{knob.name} is declared here and in the search space {self.name}", where=knob.source)
+                raise SpaceError(
+                    f"{knob.name} is declared here and in the search space {self.name}",
+                    where=knob.source,
+                    next="give one of them another name",
+                )
         return msgspec.structs.replace(self, knobs=(*self.knobs, *more))
 
     def unshown(self, names: Collection[str]) -> SearchSpace:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tuner.errors import SessionEnded
-from tuner.knobs import Config, fingerprint, forbidden, split
+from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
 from tuner.measure import Estimate, combine, estimate, race, tie_break
 from tuner.pipeline.bench import CONTROL, Bench, Benches, Timer
 from tuner.pipeline.context import Run
@@ -142,7 +142,10 @@ def guard_round(run: Run, bench: Bench, configs: Sequence[Config], stage: str) -
 
 
 def _deviates(gains: Sequence[float], margin: float) -> bool:
-    value = estimate(gains, level=0.999)
+    return _clear(estimate(gains, level=0.999), margin)
+
+
+def _clear(value: Estimate, margin: float) -> bool:
     return (value.low > 0 and value.gain > margin) or (value.high < 0 and value.gain < -margin)
 
 
@@ -229,10 +232,14 @@ class _Batch:
         same = [c for c in configs if c != bench.config and self.fingerprints.get(c) == bench.fingerprint]
         suspects = guard_round(self.run, bench, same, self.plan.stage)
         for config in suspects:
-            self.run.emit(EffectHidden(session=bench.name, config=config))
-            self._fingerprint(config, bench.control)
-            self.run.notice(f"{config} compiles to the control's program but runs at another speed: it stays")
+            self._hidden(bench, config)
         return suspects
+
+    def _hidden(self, bench: Bench, config: Config) -> None:
+        """No fingerprint shows what `config` does: from now on its values are part of it."""
+        self.run.emit(EffectHidden(session=bench.name, config=config))
+        self._fingerprint(config, bench.control)
+        self.run.notice(f"{config} compiles to the control's program but runs at another speed: it stays")
 
     def _fingerprint(self, config: Config, compiled: Compiled) -> str:
         self.fingerprints[config] = fingerprint(compiled.code, compiled.code_covers, config, self.run.space)
@@ -258,6 +265,9 @@ class _Batch:
     def _timed(self, bench: Bench, config: Config, gains: Sequence[float]) -> None:
         if config == bench.config:
             value = bench.offset  # the session's own setting, alone
+            same = self.fingerprints.get(config) == self.run.trials[DEFAULT].fingerprint
+            if self.plan.guard and same and value is not None and _clear(value, self.run.margin):
+                self._hidden(bench, config)
         else:
             value = combine(estimate([g for g in gains if not math.isnan(g)]), bench.offset)
         self._finish(bench.name, config, value)

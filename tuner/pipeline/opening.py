@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from tuner.knobs import (
     default_spaces,
     load_spaces,
     pins,
+    shipped_spaces,
 )
 from tuner.machine import (
     Conditions,
@@ -79,6 +81,7 @@ def opened(
         space = load_spaces(options.spaces or default_spaces(_platform(options, devices), devices=len(devices)))
         held, workload_knobs = _hold(options, file, space)
         _check_groups(options.first, space)
+        _check_override(options.override, space, env)
         _check_pins(options, held, space, env)
         store = open_store(options.store)
         identity = run_identity(
@@ -134,6 +137,7 @@ def opened(
             for event in log.events:
                 run.remember(event)
             run.resume()
+            run.listener.on_resumed(log.events)
         for text in (*store.notices, *log.notices, *lost):
             run.notice(text)
         yield run
@@ -143,6 +147,23 @@ def _session(launch: Launch, env: Mapping[str, str], deadlines: Callable[[], Dea
     """A real worker, or a gang of them."""
     kind = GangSession if launch.launcher or launch.processes > 1 else LocalSession
     return kind(launch, environ=env, deadlines=deadlines)
+
+
+def _check_override(names: tuple[str, ...], space: SearchSpace, env: Mapping[str, str]) -> None:
+    """`--override` names an inherited variable that is pinned, or a knob: one of another shipped space too, since a
+    settings file may serve several machines. A misspelt name would leave the pin where it is, without a word."""
+    known = {*space.names, *(a for k in space.knobs for a in k.aliases), *pins(env)}
+    if not known.issuperset(names):
+        known |= set(load_spaces(shipped_spaces()).names)
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, sorted(known), n=1)
+            raise UsageError(
+                f"{name!r} is neither a knob nor an inherited variable that is kept as it is"
+                + (f"; did you mean {close[0]}?" if close else ""),
+                where="--override",
+                next="tune knobs lists the knobs, tune doctor the variables",
+            )
 
 
 def _check_pins(options: RunOptions, held: Config, space: SearchSpace, env: Mapping[str, str]) -> None:

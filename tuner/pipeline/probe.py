@@ -55,8 +55,9 @@ def run_probe(run: Run, benches: Benches) -> ProbeRecord:
 
 
 def offered_knobs(run: Run) -> list[Knob]:
-    """The space's knobs and those that the workload declares itself."""
-    return [*run.space.knobs, *from_workload(run.loaded.knobs_declared, source=str(run.workload.path))]
+    """The space's knobs and those that the workload declares itself. Raises SpaceError where both have one name."""
+    own = from_workload(run.loaded.knobs_declared, source=str(run.workload.path), defaults=run.workload.defaults)
+    return list(run.space.with_knobs(own).knobs)
 
 
 def _home(run: Run, benches: Benches) -> Bench:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -123,6 +123,9 @@ class _Unnamed:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
+
+    def on_resumed(self, events: Sequence[AnyEvent]) -> None:
+        self._listener.on_resumed(events)
 
     def on_event(self, event: AnyEvent) -> None:
         if not isinstance(event, RunStarted):

@@ -16,12 +16,13 @@ __all__ = ["WorkloadFile", "inspect", "typed_knob"]
 
 class WorkloadFile(msgspec.Struct, frozen=True, kw_only=True):
     """`source`: "build" if a top-level ``def build`` is there, else "script". `parameters`: those of build();
-    `open_ended` if it takes ``**kwargs``."""
+    `open_ended` if it takes ``**kwargs``; `defaults`: the texts of those defaults that are written as literals."""
 
     path: Path
     source: str
     parameters: tuple[str, ...] = ()
     open_ended: bool = False
+    defaults: dict[str, str] = {}
 
     def check_knob(self, name: str, known: frozenset[str]) -> None:
         """Raises UsageError unless build() takes `name`; `known` are the search space's names, for the suggestion."""
@@ -59,8 +60,32 @@ def inspect(path: Path) -> WorkloadFile:
         if isinstance(node, ast.FunctionDef) and node.name == "build":
             arguments = node.args
             names = tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
-            return WorkloadFile(path=path, source="build", parameters=names, open_ended=arguments.kwarg is not None)
+            return WorkloadFile(
+                path=path,
+                source="build",
+                parameters=names,
+                open_ended=arguments.kwarg is not None,
+                defaults=_defaults(arguments),
+            )
     return WorkloadFile(path=path, source="script")
+
+
+def _defaults(arguments: ast.arguments) -> dict[str, str]:
+    """Parameter → its default as KNOBS would write it, where that is a literal of a simple type."""
+    placed = [*arguments.posonlyargs, *arguments.args]
+    given: list[tuple[ast.arg, ast.expr | None]] = [
+        *zip(placed[len(placed) - len(arguments.defaults) :], arguments.defaults, strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    texts = {}
+    for parameter, node in given:
+        try:
+            value = ast.literal_eval(node) if node is not None else None
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(value, (str, int, float)):
+            texts[parameter.arg] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
 
 
 def typed_knob(text: str) -> str | int | float | bool:

@@ -28,7 +28,7 @@ class FailureClass(StrEnum):
     PGLE_INACTIVE = "pgle_inactive"  # a profile was asked for and not used
     DIVERGED = "diverged"  # ranks of one gang differ in what they run
     INVALID_TIME = "invalid_time"  # a clock reading that can't be (zero, negative, not finite)
-    WORKLOAD = "workload"  # the user's file: build() raised, no step, …
+    WORKLOAD = "workload"  # the user's file: build() raised, no step, …; for a candidate: under its settings
     PLATFORM = "platform"  # the wanted platform or device is not there
     PROTOCOL = "protocol"  # the worker answered nonsense or closed its pipe
     INTERRUPTED = "interrupted"  # we ended it ourselves
@@ -42,7 +42,6 @@ class FailureClass(StrEnum):
 _INFRASTRUCTURE = frozenset(
     {
         FailureClass.INVALID_TIME,
-        FailureClass.WORKLOAD,
         FailureClass.PLATFORM,
         FailureClass.PROTOCOL,
         FailureClass.INTERRUPTED,

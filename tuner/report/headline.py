@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tuner.knobs.config import DEFAULT
+from tuner.knobs.config import DEFAULT, Config
 from tuner.measure.types import Verdict
 from tuner.report.view import RunView
-from tuner.report.wording import change, count, duration, percent, ratio, reason, speedup, value
+from tuner.report.wording import change, count, duration, percent, ratio, reason, setting, speedup, value
 from tuner.store.records import ConfirmRecord
 
 __all__ = ["Next", "headline", "next_step"]
@@ -96,7 +96,10 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
         )
     if view.confirm.verdict is Verdict.FASTER:
         if "shell" in files:
-            return Next(command=f". {shlex.quote(files['shell'])}", purpose="in the shell that starts your program")
+            return Next(
+                command=f". {shlex.quote(files['shell'])}",
+                purpose=f"in the shell that starts your program{_by_hand(view, view.confirm.chosen)}",
+            )
         return Next(command=again, purpose="builds the files that are missing")
     if view.confirm.verdict is Verdict.UNSTABLE:
         return Next(command=shlex.join(_afresh(view.command)), purpose=_steadier(view))
@@ -105,6 +108,13 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
     skipped = view.counts.left.get("skipped", 0)
     untried = f"; {count(skipped, 'knob')} had no room in the budget: a larger one tries more" if skipped else ""
     return Next(command="", purpose=f"nothing: the defaults are as fast as anything tried{untried}")
+
+
+def _by_hand(view: RunView, chosen: Config) -> str:
+    """What the files can't set, since no variable carries it: arguments of build(), and how processes are laid out."""
+    carriers = {knob.name: knob.carrier for knob in view.probe.knobs} if view.probe else {}
+    left = [setting(n, v) for n, v in chosen.settings if carriers.get(n) in ("workload", "layout")]
+    return f"; no variable carries {', '.join(left)}: start it that way yourself" if left else ""
 
 
 def _afresh(command: Sequence[str]) -> list[str]:

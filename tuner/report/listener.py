@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -23,7 +24,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listener(Protocol):
-    """Called from the run's thread; must return quickly and must not raise."""
+    """Called from the run's thread; must return quickly and must not raise.
+
+    `on_resumed` comes first, and only where an earlier run is gone on with or shown again: its log so far. None of
+    these events comes through `on_event` again.
+    """
+
+    def on_resumed(self, events: Sequence[AnyEvent]) -> None: ...
 
     def on_event(self, event: AnyEvent) -> None: ...
 
@@ -32,6 +39,9 @@ class Listener(Protocol):
 
 class Silent:
     """A listener that shows nothing."""
+
+    def on_resumed(self, events: Sequence[AnyEvent]) -> None:
+        pass
 
     def on_event(self, event: AnyEvent) -> None:
         pass

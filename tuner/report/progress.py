@@ -16,7 +16,15 @@ from tuner.knobs.config import DEFAULT
 from tuner.report.findings import finding
 from tuner.report.listener import Listener, Silent, Status
 from tuner.report.wording import clean, clock, duration, settings, speedup
-from tuner.store.events import AnyEvent, Interruption, Notice, RunStarted, StageFinished, TrialFinished
+from tuner.store.events import (
+    AnyEvent,
+    Interruption,
+    Notice,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    TrialFinished,
+)
 
 __all__ = ["LineProgress", "LiveProgress", "listener_for"]
 
@@ -56,6 +64,19 @@ def _line(event: AnyEvent) -> tuple[str, str] | None:
     return None
 
 
+def _resumed(events: Sequence[AnyEvent]) -> tuple[str, str] | None:
+    """(text, style) of the line that tells which run goes on, and from where."""
+    started = next((e for e in events if isinstance(e, RunStarted)), None)
+    if started is None:
+        return None
+    stages = [e.stage for e in events if isinstance(e, StageFinished)]
+    if any(isinstance(e, RunFinished) for e in events):
+        state = "finished earlier; --fresh measures anew"
+    else:
+        state = f"goes on after {stages[-1]}" if stages else "goes on from its beginning"
+    return f"run {started.run}: {started.workload}, {state}", "bold"
+
+
 class LineProgress:
     """One line a stage, when it ends, with its seconds and what it found; notices as they come. For logs."""
 
@@ -63,8 +84,16 @@ class LineProgress:
         self._stream = stream
         self._alive = True
 
+    def on_resumed(self, events: Sequence[AnyEvent]) -> None:
+        self._write(_resumed(events))
+
     def on_event(self, event: AnyEvent) -> None:
-        line = _line(event)
+        self._write(_line(event))
+
+    def on_status(self, status: Status) -> None:
+        pass
+
+    def _write(self, line: tuple[str, str] | None) -> None:
         if line is None or not self._alive:
             return
         # A stream in another encoding gets "?" for what it can't hold: progress must not end a run.
@@ -75,9 +104,6 @@ class LineProgress:
             self._stream.flush()
         except (OSError, ValueError):
             self._alive = False  # whoever read the log is gone
-
-    def on_status(self, status: Status) -> None:
-        pass
 
 
 class _Console(Console):
@@ -138,7 +164,7 @@ class _Tally:
             f"best so far {speedup(-(best.value or 0.0)):.3f}x" if best else "",
             f"{self.timed} timed" if self.timed else "",
             f"{self.failed} failed" if self.failed else "",
-            f"about {clock(left)} to go" if left is not None else "",
+            f"about {clock(left)} to go" if left is not None and left >= 1 else "",
             settings(best.config) if best else "",
         ]
         for text in (head, Text(_fitting(pieces, options.max_width), style="dim")):
@@ -174,18 +200,27 @@ class LiveProgress:
         self._alive = True  # also where the terminal was lost: standard error must be given back
         self._safely(self._live.stop)
 
+    def on_resumed(self, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            self._tally.count(event)
+        self._print(_resumed(events))
+
     def on_event(self, event: AnyEvent) -> None:
         self._tally.count(event)
         line = _line(event)
         if line is not None:
-            text = Text(line[0], style=line[1])
-            self._safely(lambda: self._console.print(text, soft_wrap=True))
+            self._print(line)
         elif isinstance(event, TrialFinished):
             self._safely(self._live.refresh)
 
     def on_status(self, status: Status) -> None:
         self._tally.see(status)
         self._safely(self._live.refresh)
+
+    def _print(self, line: tuple[str, str] | None) -> None:
+        if line is not None:
+            text = Text(line[0], style=line[1])
+            self._safely(lambda: self._console.print(text, soft_wrap=True))
 
     def _safely(self, draw: Callable[[], None]) -> None:
         """Draw, unless the terminal is gone: a lost display must not end a run."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, StaticPool
 
-from tuner.errors import StoreError
+from tuner.errors import StoreUnusable
 
 __all__ = [
     "MEMORY",
@@ -43,6 +43,8 @@ _WAIT_S = 0.2
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
+_STORES = "give a folder, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+
 
 def engine_options(url: str) -> dict[str, Any]:
     """Arguments of ``create_engine`` for `url`, for us and for Optuna.
@@ -58,23 +60,22 @@ def engine_options(url: str) -> dict[str, Any]:
 
 
 def engine_for(url: str) -> sa.Engine:
-    """An engine that connects on first use. Raises StoreError for a URL of another kind, or a driver not installed."""
+    """An engine that connects on first use. Raises StoreUnusable for a URL of another kind, or a driver not
+    installed."""
     try:
         engine = sa.create_engine(url, **engine_options(url))
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
-        raise StoreError(
-            str(error), where="--store", next="give a folder, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        raise StoreUnusable(
+            f"{shown(url)} names no database that a store can be in", where="--store", next=_STORES
         ) from error
     except ModuleNotFoundError as error:
-        raise StoreError(
+        raise StoreUnusable(
             f"the database driver {error.name} isn't installed",
             where=shown(url),
             next="pip install 'xla-tuner[postgres]'" if error.name == "psycopg" else f"pip install {error.name}",
         ) from error
     if engine.dialect.name not in ("sqlite", "postgresql"):
-        raise StoreError(
-            f"{engine.dialect.name} isn't supported", where=shown(url), next="use SQLite or PostgreSQL for --store"
-        )
+        raise StoreUnusable(f"{engine.dialect.name} isn't supported", where=shown(url), next=_STORES)
     hasten(engine)
     return engine
 

@@ -141,8 +141,8 @@ def open_store(where: str | Path = DEFAULT_FOLDER) -> Store:
     """The store that `--store` names, ready to be written.
 
     The folder is created, with a ``.gitignore`` of its own that covers all of it; a folder that holds other things
-    already is used as it is. Raises StoreError, before anything is measured, if it can't be written or has no room, and
-    for SQLite URLs on a network filesystem, where its locks don't hold.
+    already is used as it is. Raises StoreUnusable, before anything is measured, if it can't be written or has no room,
+    and for SQLite URLs on a network filesystem, where its locks don't hold.
     """
     _prepare(_root(where))
     return locate_store(where)
@@ -150,7 +150,7 @@ def open_store(where: str | Path = DEFAULT_FOLDER) -> Store:
 
 def locate_store(where: str | Path = DEFAULT_FOLDER) -> Store:
     """The store that `--store` names: a folder (with a SQLite database in it) or a database URL. With a URL the runs
-    stay in ``./.tuner``. Nothing is made or written. Raises StoreError as `open_store` does for SQLite on a network
+    stay in ``./.tuner``. Nothing is made or written. Raises StoreUnusable as `open_store` does for SQLite on a network
     filesystem."""
     root, text = _root(where), str(where)
     if "://" in text:
@@ -211,7 +211,7 @@ def _refuse_network_sqlite(url: str) -> None:
         return
     path = Path(urllib.parse.unquote(rest.removeprefix("/").partition("?")[0]))
     if kind := network_filesystem(path.absolute()):
-        raise StoreError(
+        raise StoreUnusable(
             f"SQLite gets corrupted on a network filesystem ({kind})",
             where=str(path),
             next="use a local disk, or --store postgresql://…",
@@ -225,7 +225,7 @@ def _local_database(root: Path) -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.stat(follow_symlinks=False)
     except OSError as error:
-        raise disk_error(error, folder) from error
+        raise _unusable(disk_error(error, folder)) from error
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise StoreError("this folder isn't yours alone", where=str(folder), next="delete it, or use --store URL")
+        raise StoreUnusable("this folder isn't yours alone", where=str(folder), next="delete it, or use --store URL")
     return folder / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.db"

@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from tuner.errors import StoreError
+from tuner.errors import StoreError, StoreUnusable
 from tuner.knobs.config import Config
 from tuner.measure.types import Estimate, Verdict
 from tuner.store import tables
@@ -64,8 +64,9 @@ class Index:
     def open(self, *, limit_s: float = 10.0) -> None:
         """Make the tables, or check them, and take up runs of `runs` that are missing or weren't finished.
 
-        A damaged SQLite file is kept aside and made anew; tables of an older version are migrated. Raises StoreError if
-        the database stays locked for `limit_s` seconds, can't be written, or has a newer version's tables.
+        A damaged SQLite file is kept aside and made anew; tables of an older version are migrated. Raises
+        StoreUnusable if the database stays locked for `limit_s` seconds, can't be written, or has a newer version's
+        tables.
         """
         if self._ready:
             return
@@ -75,7 +76,7 @@ class Index:
             self._sound(lambda: retry(self._catch_up, limit_s=limit_s))
         except sa.exc.SQLAlchemyError as error:
             self._ready = False
-            raise self._error(error) from error
+            raise self._error(error, StoreUnusable) from error
 
     def record(self, events: Sequence[AnyEvent], *, limit_s: float = 2.0) -> str:
         """Take up the events of one run: all of them so far, from its RunStarted on. What is there already stays.
@@ -185,7 +186,7 @@ class Index:
             self._alone(connection)
             found = self._version(connection)
             if found is not None and found > tables.SCHEMA:
-                raise StoreError(
+                raise StoreUnusable(
                     f"its tables have version {found}, and this version of the tuner uses {tables.SCHEMA}",
                     where=shown(self._url),
                     next="pip install -U xla-tuner, or use another --store",
@@ -234,7 +235,7 @@ class Index:
         try:
             aside = set_aside(path)
         except OSError as problem:
-            raise StoreError(
+            raise StoreUnusable(
                 f"the database is damaged ({explain(error)}) and can't be moved: {problem}",
                 where=str(path),
                 next=f"move {path} away and run the same command again",
@@ -307,8 +308,8 @@ class Index:
         else:
             connection.execute(postgresql.insert(table).on_conflict_do_nothing(), rows)
 
-    def _error(self, error: BaseException) -> StoreError:
-        return StoreError(
+    def _error(self, error: BaseException, kind: type[StoreError] = StoreError) -> StoreError:
+        return kind(
             f"the database can't be used: {explain(error)}",
             where=shown(self._url),
             next="see who else holds it, or use another --store",

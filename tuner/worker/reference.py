@@ -115,7 +115,8 @@ class Writing:
 
 def write(reference: Reference, path: Path) -> None:
     """Write `reference` to `path`, whole or not at all: what it is, a description's length, that, and every leaf's
-    bytes as they lie in memory, from one alignment to the next."""
+    bytes as they lie in memory, from one alignment to the next. Raises OSError that names `path`; what was written till
+    then is deleted, since a full disk has no room for it."""
     leaves = [(steps, leaf) for steps, those in reference.horizons.items() for leaf in those]
     places = _places([leaf.data.nbytes for _, leaf in leaves])
     entries = [
@@ -132,14 +133,18 @@ def write(reference: Reference, path: Path) -> None:
     description = json.dumps({"precision": reference.precision, "part": reference.part, "leaves": entries}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with unfinished.open("wb") as stream:
-        stream.write(_MAGIC + len(description).to_bytes(_LENGTH, "little") + description)
-        base = _aligned(stream.tell())
-        for place, (_, leaf) in zip(places, leaves, strict=True):
-            stream.seek(base + place)
-            stream.write(_bytes(leaf.data))
-        stream.truncate(base + (places[-1] + leaves[-1][1].data.nbytes if leaves else 0))
-    unfinished.replace(path)
+    try:
+        with unfinished.open("wb") as stream:
+            stream.write(_MAGIC + len(description).to_bytes(_LENGTH, "little") + description)
+            base = _aligned(stream.tell())
+            for place, (_, leaf) in zip(places, leaves, strict=True):
+                stream.seek(base + place)
+                stream.write(_bytes(leaf.data))
+            stream.truncate(base + (places[-1] + leaves[-1][1].data.nbytes if leaves else 0))
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def read(path: Path, part: tuple[int, int] = WHOLE) -> Reference:
