@@ -9,7 +9,7 @@
     │   └── FlagsError        exit 2   an XLA_FLAGS text would be misread by XLA
     ├── SessionEnded          exit 1   a worker process is gone; carries the `Failure`
     ├── StoreError            exit 1   the run folder or the database can't be read or written
-    │   └── StoreUnusable exit 2   the store can't be used from the start: full, read-only
+    │   └── StoreUnusable     exit 2   the store can't be used: full, read-only, a file in the way, no database
     ├── LaunchFailed          exit 125 `tune exec` failed before it became the command (126, 127: the command itself)
     ├── DeviceBusy            exit 75  another tuner holds the device
     └── Interrupted           exit 130 the user pressed Ctrl-C; carries the command that goes on
@@ -93,7 +93,7 @@ class StoreError(TunerError):
 
 
 class StoreUnusable(StoreError):
-    """The place that `--store` names can't be used: nothing was started."""
+    """The place that `--store` names can't be used, or no longer: what was measured so far is kept there."""
 
     exit_code = 2
 

@@ -59,7 +59,7 @@ def test_a_disk_that_cannot_be_written_is_no_defect(number: int, what: str) -> N
     assert what in trouble.what
     assert trouble.where == "/runs/events.jsonl"
     assert "--store" in trouble.next
-    assert trouble.exit_code == 1
+    assert trouble.exit_code == 2
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from store_samples import ASSETS, started, stored, trial, whole_run, write_log
 
-from tuner.errors import StoreError
+from tuner.errors import StoreError, StoreUnusable
 from tuner.machine.process import this_process
 from tuner.store import events as ev
 from tuner.store.log import EventLog, read, read_first
@@ -113,7 +113,7 @@ def test_a_full_disk_is_named_and_leaves_whole_lines_only(path: Path) -> None:
         real_truncate = os.ftruncate
         os.ftruncate = lambda fd, size: real_truncate(disk, size)  # /dev/full has no length
         try:
-            with pytest.raises(StoreError, match="No space left") as caught:
+            with pytest.raises(StoreUnusable, match="No space left") as caught:
                 log.append(ev.Notice(text="lost"))
         finally:
             os.ftruncate = real_truncate

@@ -8,7 +8,7 @@ import os
 import click
 import msgspec
 
-from tuner.errors import Interrupted, SessionEnded, TunerError
+from tuner.errors import Interrupted, SessionEnded, StoreUnusable, TunerError
 
 __all__ = ["Trouble", "describe", "show_trouble"]
 
@@ -46,6 +46,7 @@ def describe(error: BaseException) -> Trouble:
             what=_DISK[error.errno],
             where=str(error.filename or ""),
             next="make room or access, or give another folder with --store; a run continues where it was",
+            exit_code=StoreUnusable.exit_code,
         )
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Trouble(what=what, where=_place(error), next="run again with --debug to see the traceback")

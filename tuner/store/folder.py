@@ -192,7 +192,7 @@ def _prepare(root: Path) -> None:
     except OSError as error:
         raise _unusable(disk_error(error, root)) from error
     if free < _LEAST_FREE_BYTES:
-        raise _unusable(full(f"only {free / 1e6:.0f} MB are free; a run needs {_LEAST_FREE_BYTES / 1e6:.0f} MB", root))
+        raise full(f"only {free / 1e6:.0f} MB are free; a run needs {_LEAST_FREE_BYTES / 1e6:.0f} MB", root)
 
 
 def _unusable(error: StoreError) -> StoreUnusable:
