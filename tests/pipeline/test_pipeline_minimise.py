@@ -42,7 +42,8 @@ class _Moody(FakeMachine):
         return super().log_ratio(settings, step=step) + (mood if "xla_better" in settings else 0.0)
 
 
-@pytest.mark.parametrize("seed", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 8])
 def test_the_mood_of_the_minute_is_no_ones_effect(tune_on, tmp_path, seed):
     """A setting of the environment is compared with its absence in another process, in turns: otherwise one of them
     gets the machine's good seconds."""
