@@ -98,6 +98,15 @@ def test_an_environment_setting_is_found_through_its_offset(tune_on):
     assert "FAKE_VARIABLE=\n" in Path(outcome.files["env"]).read_text()
 
 
+@pytest.mark.parametrize(("block_sd", "alternations"), [(0.0002, 4), (0.03, 12)])
+def test_an_offset_takes_as_many_alternations_as_the_noise_asks_for(tune_on, block_sd, alternations):
+    outcome = tune_on(FakeMachine(noise=NoiseModel(block_sd=block_sd), seed=1))
+    timed = [e.session for e in outcome.events if isinstance(e, RoundTimed) and e.stage == "offset"]
+    others = set(timed) - {"000-home"}
+    assert others
+    assert {timed.count(session) for session in others} == {alternations + 2}  # two of them warm it up
+
+
 def test_a_gain_that_the_environment_form_cannot_carry_is_a_lane_mismatch(tune_on):
     machine = FakeMachine(effects={GOOD: -0.1}, environment_ignored=["xla_good"])
     outcome = tune_on(machine)

@@ -32,8 +32,10 @@ __all__ = ["CONTROL", "Bench", "Benches", "Timer", "Turns"]
 
 CONTROL = "control"
 
-# Alternations with the home session that an offset is estimated from.
+# Alternations with the home session that an offset is estimated from, at most and at least: a quiet machine needs few
+# for an interval that adds little to those of the session's candidates.
 _OFFSET_ROUNDS = 12
+_OFFSET_FEWEST = 4
 _OFFSET_WARM_UP = 2
 # A disturbed round is timed again at most so often before it is kept with its mark.
 _REDO = 1
@@ -405,7 +407,12 @@ class Benches:
                 forms = even_forms(form, {bench: block.step_s for bench, block in blocks.items()})
             for bench in order:
                 self.run.emit(RoundTimed(session=bench.name, stage="offset", control=CONTROL, blocks=(blocks[bench],)))
-            if index >= _OFFSET_WARM_UP:
-                gains_home.append(math.log(home.value_s(blocks[home])))
-                gains_other.append(math.log(other.value_s(blocks[other])))
-        return estimate(difference(gains_home, gains_other))
+            if index < _OFFSET_WARM_UP:
+                continue
+            gains_home.append(math.log(home.value_s(blocks[home])))
+            gains_other.append(math.log(other.value_s(blocks[other])))
+            offset = estimate(difference(gains_home, gains_other))
+            both_ways = len(gains_home) % 2 == 0
+            if both_ways and len(gains_home) >= _OFFSET_FEWEST and offset.high - offset.low <= self.run.margin / 2:
+                break
+        return offset
