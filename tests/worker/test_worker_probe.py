@@ -54,6 +54,37 @@ def test_types_and_complaints_are_found_whatever_the_order(order: str) -> None:
     assert fake.compiled == 0
 
 
+@pytest.mark.parametrize("order", ["given", "hashed", "sorted"])
+def test_values_of_many_names_are_asked_about_together(order: str) -> None:
+    fake = Fake(order=order)
+    compiler = Compiler(fake)
+    before = fake.calls
+    taken = {f"xla_bool{i}": (True, False) for i in range(50)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "TYPES", {**TYPES, **dict.fromkeys(taken, "bool")})
+        found = compiler.complaints(
+            {**taken, "xla_bool": (True, "yes", "no"), "xla_bool7": (True, 7), "xla_nope": (1,)}
+        )
+    assert found == {
+        "xla_bool": {
+            "yes": "While setting option xla_bool, 'yes' is not a valid bool value.",
+            "no": "While setting option xla_bool, 'no' is not a valid bool value.",
+        },
+        "xla_bool7": {"7": "While setting option xla_bool7, '7' is not a valid bool value."},
+        "xla_nope": {"1": "INVALID_ARGUMENT: No such compile option: 'xla_nope'"},
+    }
+    assert fake.calls - before <= 16 * 3 + 4 * 4  # not 16 for each of a hundred values that are taken
+    assert fake.compiled == 0
+
+
+def test_a_complaint_that_names_nobody_is_asked_about_one_by_one() -> None:
+    compiler = Compiler(Fake(order="hashed"))
+    assert compiler.complaints({"effort": ("much", 0.5), "xla_bool": (True, "yes")}) == {
+        "effort": {"much": "TypeError: (): incompatible function arguments."},
+        "xla_bool": {"yes": "While setting option xla_bool, 'yes' is not a valid bool value."},
+    }
+
+
 def test_where_the_order_holds_one_question_a_name_is_enough() -> None:
     fake = Fake(order="given")
     compiler = Compiler(fake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,12 +28,7 @@ def probe(_session: WorkerSession, request: Probe) -> ProbeReply:
     """Types of the names, and the compiler's complaints about the values."""
     compiler = Compiler(jax.jit(lambda x: x).lower(np.float32(0)))
     types = {name: compiler.option_type(name) for name in request.names}
-    bad: dict[str, dict[str, str]] = {}
-    for name, values in request.values.items():
-        complaints = {str(value): compiler.complaint(name, value) for value in values}
-        if found := {value: line for value, line in complaints.items() if line}:
-            bad[name] = found
-    return ProbeReply(types=types, bad_values=bad)
+    return ProbeReply(types=types, bad_values=compiler.complaints(request.values))
 
 
 class Compiler:
@@ -44,10 +40,38 @@ class Compiler:
         # (seen on CUDA, jax 0.11.2), where only another name can bring ours to the front.
         self._tries = 1 if all(self._keeps_order(i) for i in range(_TRIES)) else _TRIES
 
+    def complaints(self, wanted: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, str]]:
+        """For each name the values (as text) that the compiler would not take, with the first line of what it says.
+
+        One value of every name is asked about at once: most are taken, and to know that takes many tries.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for place in range(max(map(len, wanted.values()), default=0)):
+            options = {name: values[place] for name, values in wanted.items() if place < len(values)}
+            for name, line in self._refused(options).items():
+                found.setdefault(name, {})[str(options[name])] = line
+        return found
+
     def complaint(self, name: str, value: Any) -> str:
         """First line of what the compiler says against ``name=value``; empty if it would take it."""
+        return self._against({name: value})
+
+    def _refused(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """What it says against each of `options` that it would not take."""
+        left = dict(options)
+        refused: dict[str, str] = {}
+        while left and (line := self._against(left)):
+            name = next((n for n in left if re.search(rf"\b{n}\b", line)), None)
+            if name is None:  # it doesn't tell whose that is
+                return refused | {n: said for n, value in left.items() if (said := self.complaint(n, value))}
+            refused[name] = line
+            del left[name]
+        return refused
+
+    def _against(self, options: Mapping[str, Any]) -> str:
+        """First line of what it says against any of `options`; empty if it would take them all."""
         for i in range(self._tries):
-            line = self._says(name, value, str(i))
+            line = self._says(options, str(i))
             if _unknown(_NOBODY) not in line:
                 return line
         return ""
@@ -69,11 +93,11 @@ class Compiler:
 
     def _keeps_order(self, i: int) -> bool:
         first, second = ("a", "b") if i % 2 else ("b", "a")
-        return _unknown(f"{_NOBODY}{first}{i}") in self._says(f"{_NOBODY}{first}{i}", "1", f"{second}{i}")
+        return _unknown(f"{_NOBODY}{first}{i}") in self._says({f"{_NOBODY}{first}{i}": "1"}, f"{second}{i}")
 
-    def _says(self, name: str, value: Any, nobody: str) -> str:
+    def _says(self, options: Mapping[str, Any], nobody: str) -> str:
         try:
-            self._lowered.compile(compiler_options={name: value, _NOBODY + nobody: "1"})
+            self._lowered.compile(compiler_options={**options, _NOBODY + nobody: "1"})
         except Exception as error:
             return first_line(error)
         raise Refused(FailureClass.COMPILE, "this jax compiles with options it doesn't know: they can't be probed")
