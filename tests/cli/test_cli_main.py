@@ -159,7 +159,7 @@ def run_tune(stdout: int, folder: Path, *argv: str) -> subprocess.CompletedProce
 def test_a_full_disk_under_the_output_is_said_without_traceback(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         got = run_tune(full.fileno(), tmp_path, "config")
-    assert got.returncode == 1
+    assert got.returncode == 2
     assert "no space is left" in got.stderr
     assert "Traceback" not in got.stderr
     assert "Exception ignored" not in got.stderr
