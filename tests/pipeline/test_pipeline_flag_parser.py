@@ -54,6 +54,7 @@ def test_what_only_the_compiler_takes_is_left_out_with_the_reason(tune_on):
     assert (found.status, "compile option only" in found.reason) == ("unsupported", True)
 
 
+@pytest.mark.slow
 def test_a_refused_value_hides_no_unknown_name(tune_on):
     """The parser ends at the first value that it can't read, and names no unknown flag then: it is asked again."""
     machine = FakeMachine(option_types={"xla_good": "int32"}, option_only={"xla_bad"})
@@ -62,6 +63,7 @@ def test_a_refused_value_hides_no_unknown_name(tune_on):
     assert sum(session.launch.name == "flags" for session in machine.sessions) == 2
 
 
+@pytest.mark.slow
 def test_a_first_process_that_fails_gives_the_question_up(tune_on):
     """Its failure is told at once, however long the parser's process would have taken."""
     machine = OneStuck(max_sessions=0)

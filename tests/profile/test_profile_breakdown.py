@@ -171,6 +171,7 @@ def test_kernels_that_are_elsewhere_in_the_other_trace_are_known_by_their_names_
     assert "".join(found) == "abcdefgXhij.."
 
 
+@pytest.mark.slow
 def test_a_step_of_four_thousand_kernels_with_a_few_others_among_them() -> None:
     layer = [f"k{i % 9}" for i in range(20)]
     theirs = layer * 200

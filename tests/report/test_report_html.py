@@ -254,6 +254,7 @@ def large(trials: int) -> list[AnyEvent]:
     return [*events[:at], *more, *events[at:]]
 
 
+@pytest.mark.slow
 def test_two_thousand_trials_make_less_than_a_megabyte_and_say_what_is_left_out() -> None:
     events = large(2000)
     page(faster())  # the template is read once
