@@ -247,7 +247,7 @@ def test_best_json_tells_settings_and_compile_options(tune_on):
 def test_a_misspelt_override_is_refused_with_the_name_that_was_meant(tune_on, monkeypatch):
     """It would leave the pin where it is, without a word. A knob of another machine's space is no mistake."""
     machine = FakeMachine()
-    with pytest.raises(UsageError, match="did you mean NCCL_ALGO") as refused:
+    with pytest.raises(UsageError, match='did you mean "NCCL_ALGO"') as refused:
         tune_on(machine, override=("NCLL_ALGO",))
     assert (refused.value.where, machine.sessions) == ("--override", [])
     monkeypatch.setenv("NCCL_MADE_UP_HERE", "1")

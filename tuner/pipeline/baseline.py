@@ -26,7 +26,8 @@ from tuner.measure import (
     steps_per_block,
     steps_to_tell,
 )
-from tuner.pipeline.bench import CONTROL, Bench, Benches
+from tuner.pipeline.bench import CONTROL, Bench
+from tuner.pipeline.benches import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.costs import ProcessCost, pair_cost, seal_seconds
 from tuner.pipeline.nulls import benign_variants, limits_of

@@ -25,7 +25,8 @@ from tuner.measure import (
     turns_worth,
 )
 from tuner.pipeline.alternate import Watched, alternate, end_all, start_all
-from tuner.pipeline.bench import CONTROL, Benches
+from tuner.pipeline.bench import CONTROL
+from tuner.pipeline.benches import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.costs import pair_cost, process_cost, seal_seconds
 from tuner.pipeline.delivering import fills_cache, prepare, read_back, settle

@@ -13,7 +13,8 @@ import msgspec
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, Config, fingerprint, forbidden, split
 from tuner.measure import Estimate, combine, estimate, race, tie_break
-from tuner.pipeline.bench import CONTROL, Bench, Benches, Timer
+from tuner.pipeline.bench import CONTROL, Bench
+from tuner.pipeline.benches import Benches, Timer
 from tuner.pipeline.context import Run
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Compiled

@@ -23,7 +23,8 @@ from tuner.measure import (
     smallest_not_inferior,
     tie_break,
 )
-from tuner.pipeline.bench import Bench, Benches, Timer, Turns
+from tuner.pipeline.bench import Bench
+from tuner.pipeline.benches import Benches, Timer, Turns
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import MIN_ROUNDS, Plan, evaluate, time_arms
 from tuner.protocol.messages import Compiled
@@ -211,14 +212,16 @@ class _Losses:
         timed_by: Timer = Turns(bench, self._benches.home(), home_arms) if home_arms else bench
         gains, failures = time_arms(run, timed_by, arms | home_arms, plan)
         row = gains[bench.handle(full)]
-        timed = [c for handle, c in (arms | home_arms).items() if c != full and handle not in failures]
-        for config in timed:
-            handle = (self._benches.home() if config in at_home else bench).handle(config)
+        timed = []
+        for handle, config in (arms | home_arms).items():
+            if config == full or handle in failures:
+                continue
             differences = self._differences.setdefault(config, [])
             differences += _together(difference(gains[handle], row))
             self.known[config] = estimate(differences)
             if config in at_home and bench.offset is not None:
                 self.known[config] = combine(self.known[config], _centred(bench.offset))
+            timed.append(config)
         bench.release([c for c in others if c not in at_home])
         if at_home:
             self._benches.home().release(at_home)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from tuner.knobs import (
     pins,
     shipped_spaces,
 )
+from tuner.knobs.declare import did_you_mean
 from tuner.machine import (
     Conditions,
     Device,
@@ -157,10 +157,8 @@ def _check_override(names: tuple[str, ...], space: SearchSpace, env: Mapping[str
         known |= set(load_spaces(shipped_spaces()).names)
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, sorted(known), n=1)
             raise UsageError(
-                f"{name!r} is neither a knob nor an inherited variable that is kept as it is"
-                + (f"; did you mean {close[0]}?" if close else ""),
+                f"{name!r} is neither a knob nor an inherited variable that is kept{did_you_mean(name, known)}",
                 where="--override",
                 next="tune knobs lists the knobs, tune doctor the variables",
             )

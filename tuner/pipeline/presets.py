@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.errors import StoreError
 from tuner.knobs import DEFAULT, Config, applies, split
-from tuner.pipeline.bench import Benches
+from tuner.pipeline.benches import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
 from tuner.pipeline.warm import look_around, starts

@@ -9,7 +9,8 @@ import msgspec
 from tuner.errors import FlagsError, SessionEnded, TunerError, UsageError, WorkloadError
 from tuner.knobs import PROFILE_FLAG, UNSET, Knob, KnobStatus, applies, from_workload, pins, scaled, typed
 from tuner.machine import environment_of
-from tuner.pipeline.bench import Bench, Benches
+from tuner.pipeline.bench import Bench
+from tuner.pipeline.benches import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.flag_parser import FlagParser
 from tuner.pipeline.launches import OWN_PGLE

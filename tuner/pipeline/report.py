@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from tuner.pipeline.bench import Benches
+from tuner.pipeline.benches import Benches
 from tuner.pipeline.context import Run
 from tuner.report.table import write_results
 from tuner.report.written import run_files, write_reports

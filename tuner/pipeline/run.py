@@ -15,7 +15,7 @@ from tuner.knobs import Knob, KnobStatus
 from tuner.machine import Sampler
 from tuner.measure import Verdict
 from tuner.pipeline.baseline import run_baseline
-from tuner.pipeline.bench import Benches
+from tuner.pipeline.benches import Benches
 from tuner.pipeline.confirm import run_confirm
 from tuner.pipeline.context import Run
 from tuner.pipeline.minimise import run_minimise

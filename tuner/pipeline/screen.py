@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tuner.knobs import DEFAULT, TIERS, UNSET, Config, Knob, KnobStatus
-from tuner.pipeline.bench import Benches
+from tuner.pipeline.benches import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
 from tuner.pipeline.warm import likely_knobs

@@ -15,7 +15,8 @@ from tuner.handoff import Bundle, Control, Manifest, Options, gathered, next_num
 from tuner.knobs import DEFAULT, Config, recipe_of, split, variant, workload_knobs
 from tuner.machine import relevant
 from tuner.measure import Verdict
-from tuner.pipeline.bench import CONTROL, Benches
+from tuner.pipeline.bench import CONTROL
+from tuner.pipeline.benches import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.delivering import delivered_profile, fills_cache, sealed_variant, settle
 from tuner.pipeline.gate import limits_for

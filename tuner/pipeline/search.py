@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from tuner.knobs import DEFAULT, UNSET, Config, Knob, split
-from tuner.pipeline.bench import Benches
+from tuner.pipeline.benches import Benches
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
 from tuner.store.events import TrialFinished
