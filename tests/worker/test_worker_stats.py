@@ -153,21 +153,22 @@ def test_the_accelerators_way_agrees_with_the_hosts() -> None:
 import sys, warnings; warnings.simplefilter("error")
 import jax, jax.numpy as jnp, ml_dtypes, numpy as np
 from tuner.worker.stats import Start, compared, compared_on_device
+call = lambda function, *args: function(*args)
 rng = np.random.default_rng(0)
 for dtype in (np.float32, ml_dtypes.bfloat16, np.complex64, np.int32):
     for shape in ((), (6,), (4, 5, 6)):
         r = (5 * rng.normal(size=shape)).astype(dtype); c = (r * (1 + 0.02 * rng.normal(size=shape))).astype(dtype)
         if shape == (6,) and dtype == np.float32: r[1], c[2] = np.nan, np.inf
-        host, device = compared(r, c), compared_on_device(jnp.asarray(r), jnp.asarray(c))
+        host, device = compared(r, c), compared_on_device(jnp.asarray(r), jnp.asarray(c), run=call)
         assert host.masks_equal == device.masks_equal
         assert np.allclose([host.l2, host.slope], [device.l2, device.slope], rtol=1e-6, atol=0), (dtype, host, device)
         start = Start((0.9 * r).astype(dtype), (0.8 * r).astype(dtype))
-        host, device = compared(r, c, start), compared_on_device(jnp.asarray(r), jnp.asarray(c), start)
+        host, device = compared(r, c, start), compared_on_device(jnp.asarray(r), jnp.asarray(c), start, run=call)
         assert host.still == device.still
         if host.travel is not None:
             numbers = [(d.l2, d.slope, d.travel, d.moved_l2, d.moved_slope) for d in (host, device)]
             assert np.allclose(*numbers, rtol=1e-6, atol=0), (dtype, host, device)
-        same = compared_on_device(jnp.asarray(r), jnp.asarray(r))
+        same = compared_on_device(jnp.asarray(r), jnp.asarray(r), run=call)
         assert (same.l2, same.slope, same.masks_equal) == (0, 0, True)
 assert not jax.config.jax_enable_x64
 print("agreed")

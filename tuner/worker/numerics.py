@@ -59,7 +59,7 @@ def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
                 last = steps == request.steps
                 if starts is None and (last or request.nudge):
                     starts = _starts(session, out, request)
-                found = _compared(session, reference.horizons[steps], out, steps, starts)
+                found = _compared(session, request, reference.horizons[steps], out, steps, starts)
                 stats += found if last else [_standing(leaf) for leaf in found]
         if reference is not None and session.check is not None and not request.precise:
             passed, message = _checked(session.check, reference.horizons[request.steps], out)
@@ -121,6 +121,7 @@ def _standing(leaf: LeafStats) -> LeafStats:
 
 def _compared(
     session: WorkerSession,
+    request: Numerics,
     reference: tuple[Leaf, ...],
     out: Any,
     steps: int,
@@ -135,9 +136,14 @@ def _compared(
     # NumPy lets go of the interpreter's lock in its loops: several leaves at once, as many as there are cores.
     # In a gang one by one: reading a PRNG key is a computation, and all ranks must start those in one order.
     threads = os.cpu_count() if session.gang is None else 1
+    folder = Path(request.reference).parent / "programs"
+
+    def run(function: Any, *args: Any) -> Any:
+        return session.programs.run(function, folder, *args)
+
     with ThreadPoolExecutor(threads, thread_name_prefix="tuner-compare") as pool:
         trios = zip(reference, [array for _, array in flat], starts or [None] * len(flat), strict=True)
-        found = pool.map(lambda trio: _difference(session, *trio), trios)
+        found = pool.map(lambda trio: _difference(session, run, *trio), trios)
     return [
         LeafStats(
             path=leaf.path,
@@ -157,7 +163,9 @@ def _compared(
     ]
 
 
-def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array, start: Start | None) -> Difference:
+def _difference(
+    session: WorkerSession, run: Callable[..., Any], leaf: Leaf, array: jax.Array, start: Start | None
+) -> Difference:
     words = words_of(array)
     reference = leaf.data
     if shards.is_spread(words) and reference.shape == words.shape:
@@ -165,7 +173,7 @@ def _difference(session: WorkerSession, leaf: Leaf, array: jax.Array, start: Sta
     local = shards.only_shard(words) if shards.is_spread(words) else words
     if session.platform != "cpu" and array.size >= _ON_DEVICE and local is not None and not is_key(array):
         _same_shape(leaf, reference, local, array)
-        return compared_on_device(jax.device_put(reference, local.sharding), local, start)
+        return compared_on_device(jax.device_put(reference, local.sharding), local, start, run=run)
     values = seen(array)
     _same_shape(leaf, reference, values, array)
     return compared(reference, values, start)

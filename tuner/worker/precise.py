@@ -23,6 +23,8 @@ __all__ = ["precise_reference"]
 
 # What is tried, in this order. An accelerator has float64 at a fraction of its speed, or in software.
 _WIDTHS = {"cpu": ("float64", "float32"), "other": ("float32",)}
+# It runs a few times: looking for its quickest kernels takes a minute, and the library's are as precise as any.
+_PLAIN = {"gpu": {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}}
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ def precise_reference(session: WorkerSession, steps: int) -> Reference:
             # Traced as it was written: under x64 it would be another program.
             traced = {part.name: _traced(part, session.state.parts[part.name]) for part in session.parts}
             with jax.enable_x64(True) if width == "float64" else contextlib.nullcontext():
-                return Reference(_horizons(traced, steps, jnp.dtype(width)), width)
+                options = _PLAIN.get(session.platform, {})
+                return Reference(_horizons(traced, steps, jnp.dtype(width), options), width)
         except Exception as error:
             refusals.append(f"{width}: {first_line(error)}")
         finally:
@@ -71,17 +74,19 @@ def _traced(part: Part, state: State) -> _Traced:
     return _Traced(state, jaxpr, tree)
 
 
-def _horizons(traced: Mapping[str, _Traced], steps: int, wide: Any) -> dict[int, tuple[Leaf, ...]]:
+def _horizons(
+    traced: Mapping[str, _Traced], steps: int, wide: Any, options: Mapping[str, Any]
+) -> dict[int, tuple[Leaf, ...]]:
     outputs: dict[int, dict[str, Any]] = {n: {} for n in (1, steps)}
     for name, one in traced.items():
-        for n, out in _outputs(one, steps, wide).items():
+        for n, out in _outputs(one, steps, wide, options).items():
             outputs[n][name] = out
     return {n: collected(by_name.get(ONLY, by_name)) for n, by_name in outputs.items()}
 
 
-def _outputs(traced: _Traced, steps: int, wide: Any) -> dict[int, Any]:
+def _outputs(traced: _Traced, steps: int, wide: Any, options: Mapping[str, Any]) -> dict[int, Any]:
     """One step's outputs after one and after `steps` steps."""
-    function: Any = jax.jit(lambda leaves: evaluated(traced.jaxpr, leaves, wide))
+    function: Any = jax.jit(lambda leaves: evaluated(traced.jaxpr, leaves, wide), compiler_options=dict(options))
     try:
         every = enumerate(traced.state.elsewhere(lambda leaves: wait(function(leaves)), steps), start=1)
         return {n: jax.tree.unflatten(traced.tree, leaves) for n, leaves in every if n in (1, steps)}

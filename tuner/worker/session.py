@@ -14,6 +14,7 @@ from tuner.protocol.messages import Compiled
 from tuner.worker import internals
 from tuner.worker.events import CompileEvents
 from tuner.worker.failures import Refused
+from tuner.worker.programs import Programs
 from tuner.worker.states import Calls, States
 from tuner.worker.step import Step
 
@@ -72,6 +73,7 @@ class WorkerSession:
     outputs are (see `State.settle`).
 
     `references`: the reference outputs last read here, by their file's stamp. `writing`: those last made here.
+    `programs`: the worker's own, that compare them.
     `adopts`: inputs may differ from process to process (a script's own steps made them), so that a reference brings
     its own. `gang`: set where the steps run over several processes. `others`: the program's other functions by name,
     each with what opens it; `opened`: those that are.
@@ -84,6 +86,7 @@ class WorkerSession:
     candidates: dict[str, Candidate] = field(default_factory=dict)
     references: dict[tuple[str, int, int], Reference] = field(default_factory=dict)
     writing: Writing | None = None
+    programs: Programs = field(default_factory=Programs)
     settled: bool = False
     adopts: bool = False
     gang: Member | None = None

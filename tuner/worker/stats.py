@@ -7,7 +7,7 @@ a step, so that a wrong gradient, or none, hardly shows in its value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +72,11 @@ def compared(
     return _finished(sums)
 
 
-def compared_on_device(reference: Any, candidate: jax.Array, start: Start | None = None) -> Difference:
-    """The same for arrays that live on an accelerator, where moving them costs more than the sums."""
+def compared_on_device(
+    reference: Any, candidate: jax.Array, start: Start | None = None, *, run: Callable[..., Any]
+) -> Difference:
+    """The same for arrays that live on an accelerator, where moving them costs more than the sums. ``run(f, *args)``
+    calls a jitted function (see `tuner.worker.programs`)."""
     starts = []
     if start is not None:
         begun = jax.device_put(start.reference, candidate.sharding)
@@ -85,8 +88,8 @@ def compared_on_device(reference: Any, candidate: jax.Array, start: Start | None
     with jax.enable_x64(True):
         scale = None
         if _needs_scale(reference, candidate):
-            scale = _scale(float(_largest_on_device(reference, candidate)))
-        return _finished(_Sums(*jax.device_get(_sums_on_device(scale, reference, candidate, *starts))))
+            scale = _scale(float(run(_largest_on_device, reference, candidate)))
+        return _finished(_Sums(*jax.device_get(run(_sums_on_device, scale, reference, candidate, *starts))))
 
 
 @dataclass

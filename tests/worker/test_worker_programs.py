@@ -1,0 +1,134 @@
+"""The worker's own programs, kept for later sessions."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import pytest
+
+from tuner.protocol.messages import Compile, Numerics, NumericsReply, Variant
+from tuner.worker import numerics
+from tuner.worker import open as opening
+from tuner.worker.compile import compile_variants
+from tuner.worker.events import CompileEvents
+from tuner.worker.programs import Programs
+from tuner.worker.session import WorkerSession
+
+pytestmark = pytest.mark.jax
+
+
+@jax.jit
+def double(x: Any) -> Any:
+    return 2 * x
+
+
+@jax.jit
+def triple(x: Any) -> Any:
+    return 3 * x
+
+
+def test_a_later_session_runs_the_program_of_the_first(tmp_path: Path) -> None:
+    one = jnp.ones(3)
+    assert Programs().run(triple, tmp_path, one).tolist() == [3, 3, 3]
+    (kept,) = tmp_path.iterdir()
+    program = kept.read_bytes()
+    kept.unlink()
+    assert Programs().run(double, tmp_path, one).tolist() == [2, 2, 2]
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(program)  # were it compiled anew, it would double
+    assert Programs().run(double, tmp_path, one).tolist() == [3, 3, 3]
+
+
+def test_shapes_and_dtypes_have_programs_of_their_own(tmp_path: Path) -> None:
+    programs = Programs()
+    for x in (jnp.ones(3), jnp.ones(4), jnp.ones(3, jnp.bfloat16), jnp.ones(3)):
+        assert programs.run(double, tmp_path, x).tolist() == [2] * x.size
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing that was pickled"])
+def test_a_damaged_program_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    Programs().run(double, tmp_path, jnp.ones(3))
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(content)
+    assert Programs().run(double, tmp_path, jnp.ones(3)).tolist() == [2, 2, 2]
+    assert kept.read_bytes() != content
+
+
+def test_where_nothing_can_be_kept_it_works_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file where the folder should be")
+    assert Programs().run(double, tmp_path / "taken", jnp.ones(3)).tolist() == [2, 2, 2]
+
+
+def test_threads_that_want_one_program_compile_it_once(tmp_path: Path) -> None:
+    compiled: list[str] = []
+
+    @jax.jit
+    def slow(x: Any) -> Any:
+        return jnp.linalg.svd(x)[1]
+
+    def listen(name: str, *_: object, **__: object) -> None:
+        compiled.extend([name] if "backend_compile" in name else [])
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    programs, eye = Programs(), jnp.eye(7)
+    compiled.clear()
+    try:
+        threads = [threading.Thread(target=programs.run, args=(slow, tmp_path, eye)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert len(compiled) == 1
+
+
+def test_what_failed_once_is_tried_again(tmp_path: Path) -> None:
+    fails = True
+
+    @jax.jit
+    def moody(x: Any) -> Any:
+        if fails:
+            raise MemoryError("no room")
+        return x
+
+    programs = Programs()
+    with pytest.raises(MemoryError, match="no room"):
+        programs.run(moody, tmp_path, jnp.ones(2))
+    fails = False
+    assert programs.run(moody, tmp_path, jnp.ones(2)).tolist() == [1, 1]
+
+
+def test_sessions_compare_results_by_one_set_of_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on an accelerator, where leaves stay where they are."""
+    monkeypatch.setattr(WorkerSession, "platform", "gpu")
+    monkeypatch.setattr(numerics, "_ON_DEVICE", 1)
+
+    def session(factor: float) -> WorkerSession:
+        step = jax.jit(lambda w: (factor * w, jnp.isinf(w)))
+        opened = opening.open_build({"step": step, "args": (jnp.ones((4, 6)),), "carry": 1}, CompileEvents()).session
+        compile_variants(opened, Compile(variants=(Variant(id="control"),)))
+        return opened
+
+    def asked(of: WorkerSession, *, save: bool = False) -> NumericsReply:
+        return numerics.check_numerics(
+            of, Numerics(id="control", steps=2, reference=str(tmp_path / "reference.bin"), save=save)
+        )
+
+    first, later = session(0.9), session(0.909)
+    asked(first, save=True)
+    assert [leaf.l2 for leaf in asked(first).leaves] == [0, 0, 0, 0]
+    first.quiet()
+    kept = {path.name for path in (tmp_path / "programs").iterdir()}
+    assert len(kept) == 2  # after one step, and after the last, which is compared with where it began as well
+    found = {(leaf.path, leaf.steps): leaf for leaf in asked(later).leaves}
+    assert found["out[0]", 1].l2 == pytest.approx(0.01, rel=1e-3)
+    assert found["out[0]", 2].l2 == pytest.approx(0.0201, rel=1e-3)
+    assert found["out[0]", 2].moved_l2 == pytest.approx(0.0201 * 0.81 / 0.19, rel=1e-3)
+    assert {path.name for path in (tmp_path / "programs").iterdir()} == kept
