@@ -114,7 +114,7 @@ def simulated(recording: Recording, model: NoiseModel, rng: random.Random) -> Re
         for start, process, _, first in pair.turns:
             took = first + recording.steps * step_s
             common = shared.over(start, took)
-            log_time = speeds[process] + shared.unrest() * own[process].next() + common
+            log_time = speeds[process] + shared.unrest() * own[process].next(took) + common
             turns.append((start, process, step_s * math.exp(log_time), first))
         pairs.append(msgspec.structs.replace(pair, turns=tuple(turns)))
     return msgspec.structs.replace(recording, pairs=tuple(pairs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.measure import WARM_UP_STEPS, BlockForm, Objective, block_form, even_forms, steps_to_tell
+from tuner.measure import WARM_UP_STEPS, BlockForm, Objective, block_form, even_forms, shorter, steps_to_tell
 
 MEAN, P50, P99 = Objective(), Objective(name="p50"), Objective(name="p99")
 
@@ -46,3 +46,24 @@ def test_blocks_of_arms_of_different_speed_last_equally_long() -> None:
     assert even_forms(form, {}) == {}
     told = BlockForm(steps=300, warm_up=50, quantile=0.99)
     assert even_forms(told, {"slow": 0.03, "fast": 0.005}) == {"slow": told, "fast": told}
+
+
+@pytest.mark.parametrize(
+    ("steps", "noise", "wanted", "fewer"),
+    [
+        (200, 0.002, 0.002, 200),
+        (200, 0.001, 0.002, 50),
+        (200, 1e-5, 0.002, 50),
+        (200, 0.0015, 0.002, 113),
+        (2, 1e-3, 2e-3, 1),
+    ],
+)
+def test_a_quiet_machine_needs_shorter_blocks(steps: int, noise: float, wanted: float, fewer: int) -> None:
+    assert shorter(steps, noise, wanted) == fewer
+
+
+def test_a_noisy_machine_keeps_its_blocks() -> None:
+    assert shorter(7, 0.02, 0.002) == 7
+    assert shorter(1, 1e-6, 0.002) == 1
+    with pytest.raises(ValueError, match="must be positive"):
+        shorter(7, 0.02, 0.0)

@@ -30,10 +30,20 @@ def test_tails_are_as_heavy_as_asked_for_at_variance_1() -> None:
 
 def test_a_block_remembers_the_one_before() -> None:
     own = OwnNoise(random.Random(1), NoiseModel(block_sd=2.0, block_tail=0.2, block_memory=0.6))
-    walk = [own.next() for _ in range(40_000)]
+    walk = [own.next(1.0) for _ in range(40_000)]
     lag = fmean(a * b for a, b in pairwise(walk)) / fmean(a * a for a in walk)
     assert lag == pytest.approx(0.6, abs=0.03)
     assert pstdev(walk) == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_short_block_is_noisier_and_a_long_one_not_quieter() -> None:
+    def sd(seconds: float) -> float:
+        own = OwnNoise(random.Random(1), NoiseModel(block_sd=0.5, block_s=0.2))
+        return pstdev([own.next(seconds) for _ in range(20_000)])
+
+    assert sd(0.2) == pytest.approx(0.5, rel=0.03)
+    assert sd(0.05) == pytest.approx(1.0, rel=0.03)
+    assert sd(0.8) == sd(0.2)
 
 
 def test_a_process_has_one_of_two_speeds() -> None:
@@ -90,7 +100,7 @@ def test_what_is_not_given_is_not_there() -> None:
     silent = NoiseModel()
     assert set(over(silent, every_s=1.0, count=100)) == {0.0}
     assert process_effect(random.Random(0), silent) == 0.0
-    assert OwnNoise(random.Random(0), silent).next() == 0.0
+    assert OwnNoise(random.Random(0), silent).next(1.0) == 0.0
 
 
 @pytest.mark.parametrize(

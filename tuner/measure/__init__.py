@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.measure.blocks import WARM_UP_STEPS, block_form, even_forms, steps_to_tell
+    from tuner.measure.blocks import WARM_UP_STEPS, block_form, even_forms, shorter, steps_to_tell
     from tuner.measure.confirmation import LOOKS, ConfirmState, confirm
     from tuner.measure.estimates import combine, difference, estimate
     from tuner.measure.levels import (
@@ -84,6 +84,7 @@ __all__ = [
     "resolution",
     "schedule",
     "second_chance",
+    "shorter",
     "smallest_not_inferior",
     "spread",
     "steady_after",
@@ -142,6 +143,7 @@ _HOMES = {
     "race": "racing",
     "resolution": "noise",
     "schedule": "ratios",
+    "shorter": "blocks",
     "smallest_not_inferior": "minimise",
     "spread": "noise",
     "steady_after": "noise",

@@ -11,12 +11,15 @@ import msgspec
 from tuner.measure.noise import steps_per_block
 from tuner.measure.objective import BlockForm, Objective
 
-__all__ = ["WARM_UP_STEPS", "block_form", "even_forms", "steps_to_tell"]
+__all__ = ["WARM_UP_STEPS", "block_form", "even_forms", "shorter", "steps_to_tell"]
 
 K = TypeVar("K")
 
 WARM_UP_STEPS = 50
 """Steps discarded before steps are timed one by one: clocks, caches and the allocator settle on the new arm."""
+
+_SHORTEST = 4
+"""A block is cut into so many parts at most: what begins and ends it would weigh too much on less."""
 
 _BEYOND = 3
 """Steps that should lie on either side of a quantile, so that one stall alone doesn't decide it."""
@@ -47,6 +50,19 @@ def block_form(objective: Objective, step_s: float, *, target_s: float, most_s: 
         return BlockForm(steps=wanted, warm_up=WARM_UP_STEPS, quantile=quantile)
     warm_up = max(1, min(WARM_UP_STEPS, fitting // 3))
     return BlockForm(steps=max(1, fitting - warm_up), warm_up=warm_up, quantile=quantile)
+
+
+def shorter(steps: int, noise: float, wanted: float) -> int:
+    """Of `steps` steps a block, whose rounds have a `noise` (standard deviation), as few as should have `wanted`: steps
+    vary alone, so that of a share f of them the noise is √f⁻¹ times as large. A quarter at least.
+
+    Four to six rounds tell a candidate from what it needn't be told from closer; longer blocks than that takes would
+    tell it no sooner. Raises ValueError unless `wanted` is positive.
+    """
+    if not wanted > 0:
+        raise ValueError(f"the noise that is wanted must be positive, not {wanted!r}")
+    share = min(1.0, max(1 / _SHORTEST, (noise / wanted) ** 2))
+    return max(1, math.ceil(share * steps - 1e-9))
 
 
 def even_forms(form: BlockForm, step_s: Mapping[K, float]) -> dict[K, BlockForm]:

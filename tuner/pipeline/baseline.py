@@ -6,6 +6,8 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from tuner.errors import SessionEnded, StoreError, TunerError
 from tuner.knobs import DEFAULT
 from tuner.measure import (
@@ -21,6 +23,7 @@ from tuner.measure import (
     pair_levels,
     plan_pairs,
     process_sd_with,
+    shorter,
     spread,
     steady_after,
     steps_per_block,
@@ -47,6 +50,10 @@ _TWIN = "control-twin"
 # Rounds of control against control: at least so many, at most five times that, within this share of the budget.
 _MIN_ROUNDS = 12
 _NOISE_SHARE = 0.03
+# Noise of a round, in margins, that is quiet enough for looking for candidates; and by how much shorter blocks, which
+# should have that, may miss it.
+_QUIET = 0.4
+_NOISIER = 1.5
 _STEADY_BLOCKS = 16
 _SETTLING = 2  # so often the steady state is looked for
 # Single steps for the spread within a block: at most so many, and within about so many seconds.
@@ -71,6 +78,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     benign = _benign(run, bench)
     limits = _null_set(run, bench, numerics_steps, benign)
     noise, control_s = _noise(run, bench, form)
+    exploring_steps, exploring_noise = _exploring(run, bench, form, noise.sd)
     bench.name_stragglers()
     process_sd, known_pairs = _process_spread(run, bench, noise)
     cost = ProcessCost(
@@ -124,6 +132,8 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
         warm_up=form.warm_up,
         step_ms=1e3 * step_s,
         reset_s=reset_s,
+        exploring_steps=exploring_steps,
+        exploring_noise=exploring_noise,
     )
     run.plan(record)
     return record
@@ -202,13 +212,25 @@ def _form(run: Run, bench: Bench, steps: int, block_s: float) -> tuple[BlockForm
     return form, step_s, reset_s
 
 
-def _noise(run: Run, bench: Bench, form: BlockForm) -> tuple[ControlNoise, float]:
-    """Control against control, in rounds of the same form that candidates get."""
-    share = _NOISE_SHARE * run.options.budget_s
+def _exploring(run: Run, bench: Bench, form: BlockForm, noise: float) -> tuple[int, float]:
+    """Steps of a block while candidates are looked for, and the noise of a round of such blocks: fewer than `form` has
+    where the machine is quieter than that needs, and stays so."""
+    wanted = _QUIET * run.margin
+    steps = shorter(form.steps, noise, wanted) if form.quantile is None else form.steps
+    if steps < form.steps:
+        found, _ = _noise(run, bench, msgspec.structs.replace(form, steps=steps), share=0.0)
+        if found.sd <= _NOISIER * wanted:
+            return steps, found.sd
+    return form.steps, noise
+
+
+def _noise(run: Run, bench: Bench, form: BlockForm, *, share: float = _NOISE_SHARE) -> tuple[ControlNoise, float]:
+    """Control against control, in rounds of the same form that candidates get, for that share of the budget."""
+    seconds = share * run.options.budget_s
     began = run.budget.now()
     gains: list[float] = []
     times: list[float] = []
-    while len(gains) < _MIN_ROUNDS or (run.budget.now() - began < share and len(gains) < 5 * _MIN_ROUNDS):
+    while len(gains) < _MIN_ROUNDS or (run.budget.now() - began < seconds and len(gains) < 5 * _MIN_ROUNDS):
         result, failures = bench.round("baseline", [_TWIN], form)
         if failures:
             raise SessionEnded(failures[_TWIN])

@@ -142,7 +142,7 @@ class Benches:
 
     def _alternate(self, home: Bench, other: Bench) -> Estimate:
         """Which goes first alternates too, so that a drift cancels."""
-        form = self.run.record("baseline", BaselineRecord).form
+        form = self.run.record("baseline", BaselineRecord).exploring
         gains_home: list[float] = []
         gains_other: list[float] = []
         forms = {home: form, other: form}
@@ -159,6 +159,10 @@ class Benches:
             gains_other.append(math.log(other.value_s(blocks[other])))
             offset = estimate(difference(gains_home, gains_other))
             both_ways = len(gains_home) % 2 == 0
-            if both_ways and len(gains_home) >= _OFFSET_FEWEST and offset.high - offset.low <= self.run.margin / 2:
+            if both_ways and len(gains_home) >= _OFFSET_FEWEST and self._told(offset):
                 break
         return offset
+
+    def _told(self, offset: Estimate) -> bool:
+        """Closely enough for what its candidates gain, or that the session is certainly slower than home."""
+        return offset.high - offset.low <= self.run.margin or offset.high < -self.run.margin

@@ -35,7 +35,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     `half_width`: an arm whose interval is narrower needs no more rounds (log scale). `futile`: stop arms that
     certainly don't beat the control by the margin. `guard`: give candidates that compile to the control's program one
     pooled round, which a clear deviation overrules (some settings act where no fingerprint shows it). `keep`: a handle
-    that stays in every round as the reference of paired differences.
+    that stays in every round as the reference of paired differences. `proof`: blocks as long as the confirmation's, for
+    what nobody looks at again.
     """
 
     stage: str
@@ -46,6 +47,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     futile: bool = True
     guard: bool = False
     keep: str = ""
+    proof: bool = False
 
 
 def evaluate(
@@ -89,7 +91,8 @@ def time_arms(
     Returns each handle's gains over the control, a value a round (NaN where it was not timed), and the
     failures. Rounds are aligned between handles, so that differences of two arms can be paired.
     """
-    form = run.record("baseline", BaselineRecord).form
+    baseline = run.record("baseline", BaselineRecord)
+    form = baseline.form if plan.proof else baseline.exploring
     gains: dict[str, list[float]] = {h: [] for h in arms}
     failures: dict[str, Failure] = {}
     alive = [h for h in arms if h not in (CONTROL, plan.keep)]
@@ -130,12 +133,12 @@ def guard_round(run: Run, bench: Bench, configs: Sequence[Config], stage: str) -
     baseline = run.record("baseline", BaselineRecord)
     run.status(stage, f"guard round over {len(configs)} inert candidates")
     handles = {bench.handle(c): c for c in configs}
-    first, failed = bench.round(stage, list(handles), baseline.form)
-    limit = max(3 * baseline.noise, run.margin)
+    first, failed = bench.round(stage, list(handles), baseline.exploring)
+    limit = max(3 * (baseline.exploring_noise or baseline.noise), run.margin)
     suspects = [h for h, gain in first.items() if abs(gain) > limit] + list(failed)
     gains: dict[str, list[float]] = {h: [] for h in suspects}
     for _ in range(_GUARD_ROUNDS if suspects else 0):
-        result, _ = bench.round(stage, suspects, baseline.form)
+        result, _ = bench.round(stage, suspects, baseline.exploring)
         for handle, gain in result.items():
             gains[handle].append(gain)
     clear = [h for h, row in gains.items() if h in failed or _deviates(row, run.margin)]

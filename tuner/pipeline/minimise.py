@@ -184,7 +184,7 @@ class _Losses:
         elsewhere = [c for c in candidates if c not in beside]
         timed, whole = self._beside(beside, seconds / 2 if elsewhere else seconds, rounds)
         if elsewhere:
-            plan = Plan(stage="minimise", seconds=seconds / 2, half_width=run.margin / 4, futile=False)
+            plan = Plan(stage="minimise", seconds=seconds / 2, half_width=run.margin / 4, futile=False, proof=True)
             for trial in evaluate(run, self._benches, elsewhere, plan):
                 if trial.estimate is not None:
                     self.known[trial.config] = _minus(trial.estimate, whole)
@@ -207,6 +207,7 @@ class _Losses:
             half_width=run.margin / 4,
             futile=False,
             keep=bench.handle(full),
+            proof=True,
             min_rounds=rounds,
         )
         timed_by: Timer = Turns(bench, self._benches.home(), home_arms) if home_arms else bench
@@ -271,7 +272,7 @@ def _negated(value: Estimate) -> Estimate:
 
 
 def _as_measured(run: Run, benches: Benches, config: Config, seconds: float) -> Measured | None:
-    plan = Plan(stage="minimise", seconds=seconds, half_width=run.margin / 4, futile=False)
+    plan = Plan(stage="minimise", seconds=seconds, half_width=run.margin / 4, futile=False, proof=True)
     for trial in evaluate(run, benches, [config], plan):
         if trial.estimate is not None:
             return Measured(

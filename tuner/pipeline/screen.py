@@ -137,7 +137,7 @@ def _chunks(run: Run, configs: Sequence[Config], share_s: float, *, threads: int
 def _session_s(run: Run) -> float:
     """What one more session costs: its start, its control's compile, its offset."""
     baseline = run.record("baseline", BaselineRecord)
-    return baseline.start_s + baseline.compile_s + 28 * baseline.block_s
+    return baseline.start_s + baseline.compile_s + 28 * baseline.exploring.all_steps * baseline.step_s
 
 
 def _affordable(run: Run, left_s: float) -> bool:

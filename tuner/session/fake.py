@@ -348,8 +348,9 @@ class FakeSession:
         counts = {name: max(1, round(arm.steps * share.get(name, 1.0))) for name in quiet}
         discarded = arm.warm_up - 1 + _FIRST
         shared = self._machine.shared_noise(sum((counts[n] + discarded) * s for n, s in quiet.items()))
-        factor = math.exp(shared + self._machine.unrest() * candidate.own.next())
-        seconds = factor * sum(counts[n] * s for n, s in quiet.items())
+        timed_s = sum(counts[n] * s for n, s in quiet.items())
+        factor = math.exp(shared + self._machine.unrest() * candidate.own.next(timed_s))
+        seconds = factor * timed_s
         first_s = factor * discarded * sum(quiet.values())
         self._machine.advance(first_s + seconds)
         if arm.quantile is not None and arm.quantile > _FAR:

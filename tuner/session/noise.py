@@ -13,7 +13,8 @@ __all__ = ["ORDINARY", "NoiseModel", "OwnNoise", "SharedNoise", "heavy_tailed", 
 class NoiseModel(msgspec.Struct, frozen=True, kw_only=True):
     """The noise of a block's log time. Every part is 0, absent, unless it is given.
 
-    *A block's own*: `block_sd`, its standard deviation; `block_tail`, one over the degrees of freedom of Student's t
+    *A block's own*: `block_sd`, its standard deviation, of one that lasts `block_s` seconds or more (a shorter one of
+    a share f has √f⁻¹ times as much); `block_tail`, one over the degrees of freedom of Student's t
     that it follows, scaled to `block_sd` (0: normal; below 1/2, where the variance ends); `block_memory`, its
     correlation with the block before of the same executable.
 
@@ -30,6 +31,7 @@ class NoiseModel(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     block_sd: float = 0.0
+    block_s: float = 0.0
     block_tail: float = 0.0
     block_memory: float = 0.0
     process_sd: float = 0.0
@@ -88,10 +90,11 @@ class OwnNoise:
         self._fresh = math.sqrt(1.0 - model.block_memory**2)
         self._value = heavy_tailed(rng, model.block_tail)
 
-    def next(self) -> float:
+    def next(self, seconds: float) -> float:
+        """That of the next block, which lasts so long."""
         model = self._model
         self._value = model.block_memory * self._value + self._fresh * heavy_tailed(self._rng, model.block_tail)
-        return model.block_sd * self._value
+        return model.block_sd * math.sqrt(max(1.0, model.block_s / seconds)) * self._value
 
 
 class SharedNoise:

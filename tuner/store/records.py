@@ -75,8 +75,9 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     `resolution`: smallest gain the budget can resolve, if processes differ by `process_noise` as in `process_pairs`
     earlier pairs (0: that is assumed). `tolerances`, `strict_tolerances`: see `limits`. `pair_s`: what a pair of fresh
     processes takes; `reserve_s`: what confirm and seal need. `skipped`: stages that the budget has no room for.
-    `first_program`: the program of the very first call, "" where it is `program`. `reset_s`: what putting the state
-    back takes before a block.
+    `exploring_steps`: steps of a block while candidates are looked for, whose rounds have `exploring_noise` (0 in older
+    logs: as many as elsewhere). `first_program`: the program of the very first call, "" where it is `program`.
+    `reset_s`: what putting the state back takes before a block.
     """
 
     program: str
@@ -106,6 +107,8 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     step_ms: float = 0.0
     first_program: str = ""
     reset_s: float = 0.0
+    exploring_steps: int = 0
+    exploring_noise: float = 0.0
 
     def limits(self, *, strict: bool) -> tuple[Tolerance, ...]:
         """The numerics gate's limits; `strict`: for settings declared to trade accuracy (older logs have none)."""
@@ -113,8 +116,13 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
 
     @property
     def form(self) -> BlockForm:
-        """How blocks are timed."""
+        """How blocks are timed whose samples prove something."""
         return BlockForm(steps=self.steps_per_block, warm_up=self.warm_up, quantile=self.objective.quantile)
+
+    @property
+    def exploring(self) -> BlockForm:
+        """How blocks are timed while candidates are looked for: no longer than it takes to tell them apart."""
+        return msgspec.structs.replace(self.form, steps=self.exploring_steps or self.steps_per_block)
 
     @property
     def step_s(self) -> float:

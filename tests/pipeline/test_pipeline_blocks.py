@@ -1,0 +1,73 @@
+"""How long blocks are: short ones while candidates are looked for, where the machine is quiet enough."""
+
+from __future__ import annotations
+
+import pytest
+from made_up_knobs import knob, space
+
+from tuner.pipeline import baseline
+from tuner.session import FakeMachine, NoiseModel
+from tuner.store.events import OffsetMeasured, RoundTimed, StageFinished, TrialFinished
+from tuner.store.records import BaselineRecord, ConfirmRecord
+
+GOOD = ("xla_good", "true")
+EFFECTS = {GOOD: -0.05, ("xla_bad", "true"): 0.03}
+
+
+def machine(block_sd: float) -> FakeMachine:
+    return FakeMachine(
+        effects=EFFECTS, noise=NoiseModel(block_sd=block_sd, block_s=0.05, process_sd=0.0005), step_ms=1, seed=3
+    )
+
+
+def steps_of(outcome, *stages: str) -> set[int]:
+    rounds = [e for e in outcome.events if isinstance(e, RoundTimed) and e.stage in stages]
+    return {block.steps for e in rounds for block in e.blocks}
+
+
+def baseline_of(outcome) -> BaselineRecord:
+    return next(e.record for e in outcome.events if isinstance(e, StageFinished) and e.stage == "baseline")
+
+
+def test_a_quiet_machine_is_searched_in_short_blocks_and_the_winner_proven_in_long_ones(tune_on):
+    outcome = tune_on(machine(0.0003))
+    found = baseline_of(outcome)
+    assert found.steps_per_block == 50
+    assert found.exploring_steps == 13
+    assert found.noise < found.exploring_noise < 0.003
+    assert steps_of(outcome, "screen") == {13}
+    assert min(steps_of(outcome, "minimise", "confirm")) == 50
+    confirmed = next(e.record for e in outcome.events if isinstance(e, StageFinished) and e.stage == "confirm")
+    assert isinstance(confirmed, ConfirmRecord)
+    assert confirmed.chosen.as_dict() == dict([GOOD])
+
+
+def test_a_noisy_machine_is_searched_in_blocks_of_one_length(tune_on):
+    outcome = tune_on(machine(0.01))
+    found = baseline_of(outcome)
+    assert (found.exploring_steps, found.exploring_noise) == (found.steps_per_block, found.noise)
+    assert steps_of(outcome, "screen") == {50}
+
+
+def test_where_short_blocks_are_noisier_than_expected_they_stay_long(tune_on, monkeypatch):
+    monkeypatch.setattr(baseline, "shorter", lambda *_: 1)
+    outcome = tune_on(machine(0.0015))
+    assert baseline_of(outcome).exploring_steps == 50
+    assert steps_of(outcome, "screen") == {50}
+
+
+@pytest.mark.parametrize(("change", "alternations"), [(0.2, 4), (0.0, 12)])
+def test_a_session_that_is_certainly_slower_needs_no_closer_look(tune_on, tmp_path, change, alternations):
+    """The setting that a session has for itself is told by the session's control alone."""
+    path = tmp_path / "space.toml"
+    lane = {"carrier": "env", "type": "string", "lane": "environment", "acts_on": "runtime"}
+    path.write_text(space(knob("FAKE_VARIABLE", values=("unset", "1"), **lane)))
+    slow = FakeMachine(
+        effects={("FAKE_VARIABLE", "1"): change}, noise=NoiseModel(block_sd=0.02, process_sd=0.0005), step_ms=1, seed=5
+    )
+    outcome = tune_on(slow, spaces=(str(path),))
+    offsets = [e for e in outcome.events if isinstance(e, OffsetMeasured)]
+    assert [e.estimate.n for e in offsets[:1]] == [alternations]
+    (trial,) = [e for e in outcome.events if isinstance(e, TrialFinished) and "FAKE_VARIABLE" in e.config.names]
+    assert trial.estimate is not None
+    assert trial.estimate.low < -change < trial.estimate.high
