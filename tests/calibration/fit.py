@@ -239,6 +239,7 @@ def fitted_model(path: Path, *, note: str = "") -> Fitted:
     recording = read(path)
     half, other = halves(recording)
     model = fit(half)
+    model = msgspec.structs.replace(model, block_s=recording.steps * recording.step_s)
     rounded = NoiseModel(**{n: float(f"{getattr(model, n):.4g}") for n in model.__struct_fields__})
     return Fitted(
         name=path.name.split(".json")[0].removesuffix(".events"),
