@@ -95,6 +95,26 @@ def test_a_short_budget_tries_the_first_tier_and_names_what_it_skips(tune_on, ti
     assert len(tiers) + len(skipped) == 30
 
 
+@pytest.mark.parametrize(("effects", "tried"), [({}, 29), ({("xla_1_07", "true"): -0.1}, 20)])
+def test_while_nothing_gains_what_was_postponed_gets_the_time(tune_on, tiered, effects, tried):
+    """There is little to combine or to reduce then; six pairs' time is kept all the same."""
+    machine = FakeMachine(effects=effects, compile_s=6.0)
+    tiers, record = screened(tune_on(machine, spaces=(tiered,), budget_s=400.0))
+    assert tiers == sorted(tiers)
+    assert len(tiers) == pytest.approx(tried, abs=2)
+    assert len(tiers) + sum(s.status == "skipped" for s in record.left) == 30
+    assert machine.now() < 440.0
+
+
+def test_a_gain_of_the_last_tier_is_found_in_time_that_nothing_else_wants(tune_on, tiered):
+    machine = FakeMachine(effects={("xla_3_09", "true"): -0.1}, compile_s=6.0)
+    outcome = tune_on(machine, spaces=(tiered,), budget_s=500.0)
+    confirmed = next(e.record for e in outcome.events if isinstance(e, StageFinished) and e.stage == "confirm")
+    assert isinstance(confirmed, ConfirmRecord)
+    assert confirmed.chosen.as_dict() == {"xla_3_09": "true"}
+    assert machine.now() < 570.0
+
+
 QUIET = """version = 1
 [[knob]]
 name = "MADE_UP_QUIET"

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from tuner.measure import USUAL_TURNS, PairCost
+from tuner.measure import LOOKS, USUAL_TURNS, PairCost
 from tuner.pipeline.alternate import RESET_EVERY, WARM_UP
 from tuner.pipeline.context import Run
 from tuner.store.events import SessionStarted
@@ -15,6 +15,7 @@ from tuner.store.records import BaselineRecord
 __all__ = [
     "SEALED_PAIRS",
     "ProcessCost",
+    "least_reserve",
     "pair_cost",
     "process_cost",
     "profile_seconds",
@@ -87,6 +88,12 @@ def seal_seconds(run: Run, cost: ProcessCost) -> float:
     compared_s = SEALED_PAIRS[0] * pair_cost(run, 2, cost, compiling=1).seconds(USUAL_TURNS)
     kept_s = compared_s if compared_s <= _SEALED_SHARE * run.options.budget_s else 0.0
     return _SEAL_PROCESSES * (cost.start_s + cost.compile_s) + kept_s + profiles_kept(run, cost) + _REPORT_S
+
+
+def least_reserve(run: Run) -> float:
+    """Seconds that confirm and seal can't do without: pairs up to the first look, where more may be planned."""
+    cost = process_cost(run.record("baseline", BaselineRecord))
+    return LOOKS[0] * pair_cost(run, 2, cost).seconds(USUAL_TURNS) + seal_seconds(run, cost)
 
 
 def profiles_kept(run: Run, cost: ProcessCost) -> float:

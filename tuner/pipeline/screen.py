@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tuner.knobs import DEFAULT, TIERS, UNSET, Config, Knob, KnobStatus
 from tuner.pipeline.benches import Benches
 from tuner.pipeline.context import Run
+from tuner.pipeline.costs import least_reserve
 from tuner.pipeline.evaluate import Plan, evaluate, measured
 from tuner.pipeline.warm import likely_knobs
 from tuner.protocol.failure import FailureClass
@@ -30,7 +31,8 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
     those of the groups that the user puts first, then those that made programs like this one faster.
 
     Of a tier first the values of the option lane, together, then a session a value. What was never timed alone is worth
-    more than combinations of what was: all but the last tier may take the search's share as well.
+    more than combinations of what was: all but the last tier may take the search's share as well. While no
+    setting gains the margin there is little to combine or to reduce: what the tiers postponed gets that time.
     """
     knobs = run.live
     screened = _Screened(run, benches)
@@ -47,6 +49,7 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
         # Where an earlier tier took more than the screen's own share, the spare time is what is left of both.
         more_s = 0.0 if unlikely else max(0.0, spare_s + min(0.0, left_s))
         screened.tier(members, share_s, spare_s=more_s, first=index == 0)
+    screened.rest([k for members in tiers for k in members])
     live, left = _sort_out(run, knobs, {t.config: t for t in screened.trials})
     left += [
         KnobStatus(
@@ -115,6 +118,30 @@ class _Screened:
             self.trials += evaluate(
                 self.run, self.benches, chunk, _plan(self.run, max(0.0, left_s) / (len(chunks) - index))
             )
+
+    def rest(self, knobs: Sequence[Knob]) -> None:
+        """Try what was postponed, in this order, until something gains the margin, or only what confirm and seal can't
+        do without is left."""
+        run = self.run
+        spare_s = max(0.0, run.budget.reserve_s - least_reserve(run))
+        waiting = {lane: [c for k in knobs if k.lane == lane for c in _flips(k)] for lane in ("option", "environment")}
+        option, environment = ([c for c in flips if c in self.postponed] for flips in waiting.values())
+        while (option or environment) and self._best_gain() < run.margin:
+            left_s = run.budget.left_s + spare_s
+            if option:
+                size = min(_CHUNK, int(left_s / self.pace_s))
+                batch, option = option[:size], option[size:]
+            else:
+                batch, environment = environment[: _affordable(run, left_s)], environment[1:]
+            if not batch:
+                return
+            self.trials += evaluate(run, self.benches, batch, _plan(run, left_s))
+            self.postponed.difference_update(batch)
+
+    def _best_gain(self) -> float:
+        """Of other programs than the control's: what runs that in another process differs by noise."""
+        found, control = self.run.trials.values(), self.run.trials[DEFAULT].fingerprint
+        return max((t.estimate.gain for t in found if t.estimate and t.fingerprint != control), default=0.0)
 
 
 def _flips(knob: Knob) -> list[Config]:
