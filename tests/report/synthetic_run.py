@@ -74,7 +74,7 @@ def _opened() -> Log:
             workload="workloads/nbody.py",
             command=("tune", "workloads/nbody.py", "--budget", "180"),
             identity={"workload": "c0ffee", "environment": "7e57ab1e"},
-            options={"min_gain": "0.005", "seed": "0"},
+            options={"min_gain": "0.005", "seed": "0", "budget_s": "180"},
             inherited={"NCCL_MAX_CTAS": "8"},
             tuner="0.1.0",
         )

@@ -154,7 +154,7 @@ def test_next_after_a_gain_is_to_use_it() -> None:
         (all_failed(), "tune show --failed", "every failure"),
         ([*interrupted()[:-2], RunFinished(exit_code=1)], "tune show --failed", "every failure"),
         (same(), "", "the defaults are as fast"),
-        (unclear(), "", "a larger --budget"),
+        (unclear(), "tune workloads/nbody.py --budget 6m", "in twice the time resolves smaller gains"),
     ],
 )
 def test_next_fits_the_end(events: list[AnyEvent], command: str, purpose: str) -> None:
@@ -162,6 +162,27 @@ def test_next_fits_the_end(events: list[AnyEvent], command: str, purpose: str) -
     step = next_step(RunView.of(events), {})
     assert step.command == command
     assert purpose in step.purpose
+
+
+@pytest.mark.parametrize(
+    ("command", "longer"),
+    [
+        ("tune w.py", "tune w.py --budget 3m"),
+        ("tune w.py --budget 45s --space gpu", "tune w.py --space gpu --budget 3m"),
+        ("tune w.py --budget=45s -- --budget 3", "tune w.py --budget 3m -- --budget 3"),
+        ("", ""),
+    ],
+)
+def test_an_unclear_end_asks_for_twice_the_time(command: str, longer: str) -> None:
+    view = msgspec.structs.replace(RunView.of(unclear()), command=tuple(command.split()), options={"budget_s": "90"})
+    assert next_step(view, {}).command == longer
+    assert next_step(msgspec.structs.replace(view, options={"budget_s": "45.5"}), {}).command in (
+        "",
+        longer.replace("3m", "91s"),
+    )
+    assert next_step(msgspec.structs.replace(view, options={}), {}).command == ""
+    counts = msgspec.structs.replace(view.counts, left={"skipped": 3})
+    assert "the 3 knobs that had no room" in next_step(msgspec.structs.replace(view, counts=counts), {}).purpose
 
 
 def test_measuring_anew_leaves_the_workloads_own_arguments_alone() -> None:

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 import pytest
-from synthetic_run import FILES, MATH, SCENARIOS, all_failed, failing, faster, interrupted, same, unclear
+from synthetic_run import FILES, MATH, SCENARIOS, all_failed, failing, faster, interrupted, same
 
 from tuner.protocol.failure import FailureClass
 from tuner.report.headline import headline
@@ -153,8 +153,8 @@ def test_files_and_the_next_command_are_whole() -> None:
 
 
 def test_next_without_a_command_is_a_sentence() -> None:
-    """More budget for an unclear end."""
-    assert section(rendered(unclear()), "next").endswith("run again with a larger --budget")
+    """What there is to do where the defaults hold."""
+    assert section(rendered(same()), "next").startswith("next nothing: the defaults are as fast")
 
 
 def test_plain_text_holds_no_escape_codes() -> None:

@@ -103,9 +103,10 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
         return Next(command=again, purpose="builds the files that are missing")
     if view.confirm.verdict is Verdict.UNSTABLE:
         return Next(command=shlex.join(_afresh(view.command)), purpose=_steadier(view))
-    if view.confirm.verdict is Verdict.UNCLEAR:
-        return Next(command="", purpose="more rounds resolve smaller gains: run again with a larger --budget")
     skipped = view.counts.left.get("skipped", 0)
+    if view.confirm.verdict is Verdict.UNCLEAR:
+        reach = f" and reaches more of the {count(skipped, 'knob')} that had no room" if skipped else ""
+        return Next(command=shlex.join(_longer(view)), purpose=f"in twice the time resolves smaller gains{reach}")
     untried = f"; {count(skipped, 'knob')} had no room in the budget: a larger one tries more" if skipped else ""
     return Next(command="", purpose=f"nothing: the defaults are as fast as anything tried{untried}")
 
@@ -115,6 +116,20 @@ def _by_hand(view: RunView, chosen: Config) -> str:
     carriers = {knob.name: knob.carrier for knob in view.probe.knobs} if view.probe else {}
     left = [setting(n, v) for n, v in chosen.settings if carriers.get(n) in ("workload", "layout")]
     return f"; no variable carries {', '.join(left)}: start it that way yourself" if left else ""
+
+
+def _longer(view: RunView) -> list[str]:
+    """The run's command with twice its budget; empty where the log doesn't tell either."""
+    seconds = 2 * float(view.options.get("budget_s", 0.0))
+    if not view.command or not seconds:
+        return []
+    end = view.command.index("--") if "--" in view.command else len(view.command)
+    own = list(view.command[:end])
+    if "--budget" in own:
+        at = own.index("--budget")
+        own[at : at + 2] = []
+    own = [word for word in own if not word.startswith("--budget=")]
+    return [*own, "--budget", f"{seconds / 60:g}m" if seconds % 60 == 0 else f"{seconds:g}s", *view.command[end:]]
 
 
 def _afresh(command: Sequence[str]) -> list[str]:
