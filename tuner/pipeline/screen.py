@@ -129,7 +129,7 @@ class _Screened:
         while (option or environment) and self._best_gain() < run.margin:
             left_s = run.budget.left_s + spare_s
             if option:
-                size = min(_CHUNK, int(left_s / self.pace_s))
+                size = sum(n * self.pace_s <= left_s for n in range(1, _CHUNK + 1))
                 batch, option = option[:size], option[size:]
             else:
                 batch, environment = environment[: _affordable(run, left_s)], environment[1:]
