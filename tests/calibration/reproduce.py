@@ -36,10 +36,13 @@ from tuner.store.events import AnyEvent, StageFinished
 from tuner.store.lines import decode
 from tuner.store.records import ConfirmRecord
 
-__all__ = ["Reproduction", "Reproductions", "prediction", "reproduction", "stored", "together"]
+__all__ = ["Reproduction", "Reproductions", "judged", "prediction", "reproduction", "stored", "together"]
 
 _JAX = importlib.metadata.version("jax")
 _REMEASURE = Path(__file__).parents[1] / "benchmarks" / "remeasure.py"
+
+# Rounds from which their own spread is told.
+_MANY = 4
 
 SpeedUp = tuple[float, float, float]
 """A ratio, and the interval's ends."""
@@ -48,9 +51,9 @@ SpeedUp = tuple[float, float, float]
 class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
     """One run. Where it emitted settings: the printed and the later speed-up, their distance `gap` in points of per
     cent, and `predicted`: they differ by no more than both intervals together allow. `pairs`, `rounds`: the raw ratios
-    (default over config) behind the two, one a pair and one a round of fresh processes. `expected`: where the run's own
-    pairs put the mean of so many rounds (see `prediction`), and `inside`: there it lies. `load_1m`: the machine's load
-    when a run that was made here began.
+    (default over config) behind the two, one a pair and one a round of fresh processes. `expected`: where the run's
+    pairs put the mean of the rounds (see `prediction`), and `inside`: there it lies. `load_1m`: the machine's load when
+    a run that was made here began.
 
     Of two or three rounds the interval is wide, and `predicted` says little; `inside` is the sharper question then.
     """
@@ -93,31 +96,50 @@ def reproduction(name: str, events: Sequence[AnyEvent], remeasured: dict[str, An
     (ratios,) = remeasured["speedups"].values()
     later = estimate([math.log(ratio) for ratio in ratios], autocorrelation=0.0)
     (chosen,) = (f for f in confirmed.finalists if f.config == confirmed.chosen)
-    low, high = prediction(confirmed.estimate, len(ratios))
-    return msgspec.structs.replace(
+    found = msgspec.structs.replace(
         told,
         pairs=tuple(_ratio(-x) for x in chosen.log_ratios),
         rounds=tuple(round(x, 5) for x in ratios),
-        expected=(_ratio(low), _ratio(high)),
-        inside=low <= statistics.fmean(map(math.log, ratios)) <= high,
         settings=confirmed.chosen.as_dict(),
         printed=_speedup(confirmed.estimate),
         later=_speedup(later),
         gap=round(100 * abs(confirmed.estimate.speedup - later.speedup), 3),
         predicted=agree(confirmed.estimate, later),
     )
+    return judged(found)
+
+
+def judged(row: Reproduction) -> Reproduction:
+    """`row` with what its raw ratios say of `expected` and `inside`."""
+    if not row.pairs:
+        return row
+    pairs, rounds = ([math.log(ratio) for ratio in ratios] for ratios in (row.pairs, row.rounds))
+    low, high = prediction(pairs, rounds)
+    inside = low <= statistics.fmean(rounds) <= high
+    return msgspec.structs.replace(row, expected=(_ratio(low), _ratio(high)), inside=inside)
 
 
 def _confirmed(events: Sequence[AnyEvent]) -> ConfirmRecord:
     return next(e.record for e in events if isinstance(e, StageFinished) and isinstance(e.record, ConfirmRecord))
 
 
-def prediction(printed: Estimate, units: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Where the mean gain of `units` further rounds of fresh processes lies with chance `level`, told from the run's
-    pairs alone: gain ± t·se·√(1 + n/units) with n − 1 degrees of freedom (Hahn & Meeker, Statistical Intervals, section
-    4.7). Assumes that those rounds spread as the run's pairs did; processes timed one at a time spread no less."""
-    reach = float(stdtrit(printed.n - 1, (1 + level) / 2)) * printed.se * math.sqrt(1 + printed.n / units)
-    return printed.gain - reach, printed.gain + reach
+def prediction(pairs: Sequence[float], rounds: Sequence[float], *, level: float = 0.95) -> tuple[float, float]:
+    """Where the mean of the `rounds` (log ratios) lies with chance `level`, by that of the `pairs`: ± t·√(s²/n + r²/m)
+    (Hahn & Meeker, Statistical Intervals, section 4.7).
+
+    The rounds' spread r is the pairs' s, with n − 1 degrees of freedom. A round's processes run one at a time: what
+    lasts for seconds, which a pair's alternation cancels, is in its ratio. So where there are four rounds or more and
+    they spread more than pairs, r is their own, with Welch's degrees of freedom.
+    """
+    n, m = len(pairs), len(rounds)
+    spread = own = statistics.variance(pairs)
+    if m >= _MANY:
+        own = max(spread, statistics.variance(rounds))
+    a, b = spread / n, own / m
+    degrees = n - 1.0 if own == spread else (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (m - 1))
+    reach = float(stdtrit(degrees, (1 + level) / 2)) * math.sqrt(a + b)
+    middle = statistics.fmean(pairs)
+    return middle - reach, middle + reach
 
 
 def _speedup(found: Estimate) -> SpeedUp:
@@ -191,6 +213,7 @@ def main() -> None:
     rows = list(stored(options.stored)) if options.stored else []
     if options.workloads and options.out and options.out.exists():
         rows = msgspec.json.decode(options.out.read_bytes(), type=Reproductions).rows
+        rows = [judged(row) for row in rows]
     for row in rows:
         print(line(row))
     for number in range(options.runs if options.workloads else 0):
