@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -132,3 +135,47 @@ def test_sessions_compare_results_by_one_set_of_programs(tmp_path: Path, monkeyp
     assert found["out[0]", 2].l2 == pytest.approx(0.0201, rel=1e-3)
     assert found["out[0]", 2].moved_l2 == pytest.approx(0.0201 * 0.81 / 0.19, rel=1e-3)
     assert {path.name for path in (tmp_path / "programs").iterdir()} == kept
+
+
+PLACED = """
+import sys
+from pathlib import Path
+import jax, jax.monitoring, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+from tuner.worker.programs import Programs
+from tuner.worker.stats import Start, compared, compared_on_device
+folder, devices = Path(sys.argv[1]), np.array(jax.devices())
+reference = np.random.default_rng(0).normal(size=(8, 12)).astype(np.float32)
+candidate, start = 1.01 * reference, Start(0.9 * reference, 0.9 * reference)
+host = compared(reference, candidate, start)
+compiled = []
+listen = lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
+jax.monitoring.register_event_duration_secs_listener(listen)
+for again in range(2):
+    compiled.clear()
+    programs = Programs()
+    for placed in (
+        SingleDeviceSharding(devices[2]),
+        NamedSharding(Mesh(devices, "x"), P("x")),
+        NamedSharding(Mesh(devices[::-1].reshape(2, 2), ("x", "y")), P("y", "x")),
+        NamedSharding(Mesh(devices[2:], "x"), P(None, "x")),
+        NamedSharding(Mesh(devices, "x"), P()),
+    ):
+        there = [jax.device_put(values, placed) for values in (reference, candidate)]
+        found = compared_on_device(*there, start, run=lambda f, *args: programs.run(f, folder, *args))
+        assert np.allclose([found.l2, found.moved_slope], [host.l2, host.moved_slope], rtol=1e-4, atol=0), placed
+    print(len(compiled))
+"""
+
+
+def test_programs_are_kept_for_any_placement(tmp_path: Path) -> None:
+    """One device that is not the first, all of them, some in another order."""
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", PLACED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env=env,
+    )
+    assert done.stdout.split() == ["5", "0"], done.stderr

@@ -55,17 +55,27 @@ def _kind(argument: Any) -> Any:
 
 def _program(function: Any, folder: Path, args: tuple[Any, ...]) -> Callable[..., Any]:
     lowered = function.lower(*args)
-    devices = sorted({device.id for a in args if isinstance(a, jax.Array) for device in a.devices()})
-    told = (lowered.as_text(), devices, jax.__version__, jax.devices()[0].client.platform_version)
+    devices = _devices(next(a for a in args if isinstance(a, jax.Array)))
+    told = (lowered.as_text(), [d.id for d in devices], jax.__version__, devices[0].client.platform_version)
     path = folder / hashlib.sha256(repr(told).encode()).hexdigest()
     # A back end that can't load it, or a file that is not whole, costs a compile and nothing else.
     with contextlib.suppress(Exception):
-        loaded: Callable[..., Any] = serialize_executable.deserialize_and_load(*pickle.loads(path.read_bytes()))
+        program, given, made = pickle.loads(path.read_bytes())
+        load = serialize_executable.deserialize_and_load
+        loaded: Callable[..., Any] = load(program, given, made, execution_devices=devices)
         return loaded
     compiled: jax.stages.Compiled = lowered.compile()
     with contextlib.suppress(Exception):
         _write(path, pickle.dumps(serialize_executable.serialize(compiled)))
     return compiled
+
+
+def _devices(array: jax.Array) -> list[jax.Device]:
+    """Those that hold `array`, in the order that its computations count them."""
+    sharding = array.sharding
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        return list(sharding.mesh.devices.flat)
+    return sorted(sharding.device_set, key=lambda device: device.id)
 
 
 def _write(path: Path, content: bytes) -> None:
