@@ -5,18 +5,23 @@
 A living process compiles the default and then every setting as a compile option, and keeps what the autotuner chose.
 For each setting a new process loads those choices and compiles the step with the setting in its environment. Equal
 fingerprints prove the lane, unless the setting acts where no fingerprint shows it. Where they differ, or can't tell,
-both programs are timed in turns (--time all|different|none): a gain that only one form has is a lie of the other.
+both programs are timed in turns (--time all|different|code|none; `code`: only where they differ): a gain that only one
+form has is a lie of the other. Several processes compile at once, since nothing is left to autotune; nothing does
+while anything is timed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +35,27 @@ from tuner.protocol.messages import Arm, Block, Compiled, Variant
 from tuner.session import Deadlines, Launch, LocalSession
 
 CONTROL = "control"
+# For each process that compiles, so many live at most until they are timed.
+_ALIVE = 3
 
 
 class Sessions:
     """Starts workers on one card. `choices`: where the autotuner's choices are kept."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
-        self.options, self.folder, self.count = options, folder, 0
+        self.options, self.folder, self.numbers = options, folder, itertools.count(1)
         self.choices = folder / "autotuned.txt"
         self.card = {} if options.card is None else {"CUDA_VISIBLE_DEVICES": str(options.card)}
 
     def start(self, changes: dict[str, str | None], *, flags: str) -> LocalSession:
-        self.count += 1
+        number = next(self.numbers)
         env = {**isolated(), "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **self.card, **changes}
         env["XLA_FLAGS"] = " ".join(filter(None, [flags, changes.get("XLA_FLAGS")]))
         launch = Launch(
-            name=f"lanes-{self.count}",
+            name=f"lanes-{number}",
             role="probe",
             workload=self.options.workload,
-            log=self.folder / f"{self.count:03}.log",
+            log=self.folder / f"{number:03}.log",
             python=sys.executable,
             env=env,
             platform=self.options.platform,
@@ -97,36 +104,51 @@ def turns(living: LocalSession, handle: str, fresh: LocalSession, *, seconds: fl
     }
 
 
-def compare(
-    sessions: Sessions, living: LocalSession, config: Config, space: SearchSpace, made: Compiled
-) -> dict[str, Any]:
-    """One setting in both forms."""
-    options = sessions.options
+def compiled(
+    sessions: Sessions, work: tuple[Config, Compiled], space: SearchSpace
+) -> tuple[dict[str, Any], LocalSession | None]:
+    """One setting in a process of its own, whose environment has it; that process, if it is to be timed."""
+    options, (config, made) = sessions.options, work
     row: dict[str, Any] = {"settings": config.as_dict(), "option_code": made.code, "covers": made.code_covers}
     load = f"--xla_gpu_load_autotune_results_from={sessions.choices}" if sessions.choices.exists() else ""
     try:
         fresh = sessions.start(environment(config, space, {}), flags=load)
     except SessionEnded as ended:
-        return {**row, "verdict": "environment fails", "why": ended.failure.message}
+        return {**row, "verdict": "environment fails", "why": ended.failure.message}, None
     try:
         result = fresh.compile([Variant(id=CONTROL)]).results[0]
-        if not isinstance(result, Compiled):
-            return {**row, "verdict": "environment fails", "why": result.message}
-        row |= {"environment_code": result.code, "same_code": result.code == made.code}
-        shown = {"hlo", "codegen"} if made.code_covers == "hlo+codegen" else {"hlo"}
-        blind = any(space.knob(name).acts_on not in shown for name in config.names)
-        row["verdict"] = (
-            ("same code, but it may not show" if blind else "same") if row["same_code"] else "different code"
-        )
-        if options.time == "all" or (options.time == "different" and row["verdict"] != "same"):
-            row["times"] = turns(living, config.key, fresh, seconds=options.seconds)
-            _, low, high = row["times"]["environment_minus_option"]
-            row["apart"] = low > options.margin or high < -options.margin
+    except SessionEnded as ended:
+        fresh.close()
+        return {**row, "verdict": "environment fails", "why": ended.failure.message}, None
+    if not isinstance(result, Compiled):
+        fresh.close()
+        return {**row, "verdict": "environment fails", "why": result.message}, None
+    row |= {"environment_code": result.code, "same_code": result.code == made.code}
+    shown = {"hlo", "codegen"} if made.code_covers == "hlo+codegen" else {"hlo"}
+    blind = any(space.knob(name).acts_on not in shown for name in config.names)
+    row["verdict"] = ("same code, but it may not show" if blind else "same") if row["same_code"] else "different code"
+    timed = {"all": True, "none": False, "code": not row["same_code"], "different": row["verdict"] != "same"}
+    if timed[options.time]:
+        return row, fresh
+    fresh.close()
+    return row, None
+
+
+def timed(row: dict[str, Any], living: LocalSession, handle: str, fresh: LocalSession, options: Any) -> dict[str, Any]:
+    """`row` with what turns of both forms say."""
+    try:
+        times = turns(living, handle, fresh, seconds=options.seconds)
     except (SessionEnded, RuntimeError) as error:
-        row |= {"verdict": "can't be timed", "why": str(error)}
+        return {**row, "verdict": "can't be timed", "why": str(error)}
     finally:
         fresh.close()
-    return row
+    _, low, high = times["environment_minus_option"]
+    return {**row, "times": times, "apart": low > options.margin or high < -options.margin}
+
+
+def late_or(began: float, options: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """None once the budget is over."""
+    return None if time.monotonic() - began > options.budget else function(*args)
 
 
 def main() -> None:
@@ -135,9 +157,10 @@ def main() -> None:
     parser.add_argument("--space", action="append", required=True, help="a search space (repeatable)")
     parser.add_argument("--only", default="", help="knobs whose names match this expression")
     parser.add_argument("--values", choices=["first", "all"], default="first")
-    parser.add_argument("--time", choices=["all", "different", "none"], default="different")
+    parser.add_argument("--time", choices=["all", "different", "code", "none"], default="different")
     parser.add_argument("--seconds", type=float, default=3.0, help="timed seconds a setting")
     parser.add_argument("--margin", type=float, default=0.005, help="how far apart two forms must be to count (log)")
+    parser.add_argument("--processes", type=int, default=1, help="that compile at once")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--budget", type=float, default=540.0, help="no setting is begun after so many seconds")
     parser.add_argument("--skip", type=Path, help="an earlier result: what it has is not done again")
@@ -160,15 +183,24 @@ def main() -> None:
             ]
             first = living.compile([Variant(id=CONTROL)]).results[0]  # alone: its autotuning is everybody's
             made = living.compile([variant(c.key, c, space) for c in configs], threads=options.threads).results
-            rows, waiting = list(old), []
+            rows, waiting, works = list(old), [], []
             for config, result in zip(configs, made, strict=True):
-                if not isinstance(result, Compiled):
-                    rows.append({"settings": config.as_dict(), "verdict": "option fails", "why": result.message})
-                elif time.monotonic() - began > options.budget:
-                    waiting.append(config.as_dict())
+                if isinstance(result, Compiled):
+                    works.append((config, result))
                 else:
-                    rows.append(compare(sessions, living, config, space, result))
-                    print(f"{config}: {rows[-1]['verdict']}{', apart' if rows[-1].get('apart') else ''}", flush=True)
+                    rows.append({"settings": config.as_dict(), "verdict": "option fails", "why": result.message})
+            together = _ALIVE * options.processes
+            for begin in range(0, len(works), together):
+                with ThreadPoolExecutor(options.processes) as pool:
+                    few = works[begin : begin + together]
+                    found = pool.map(lambda work: late_or(began, options, compiled, sessions, work, space), few)
+                for (config, _), each in zip(few, found, strict=True):
+                    if each is None:
+                        waiting.append(config.as_dict())
+                        continue
+                    row, fresh = each
+                    rows.append(row if fresh is None else timed(row, living, config.key, fresh, options))
+                    print(f"{config}: {row['verdict']}{', apart' if rows[-1].get('apart') else ''}", flush=True)
         finally:
             living.close()
     inert = [r["settings"] for r in rows if isinstance(first, Compiled) and r.get("option_code") == first.code]

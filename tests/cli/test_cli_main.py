@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,27 @@ def test_ctrl_c_anywhere_ends_with_130(tune: Tune, monkeypatch: pytest.MonkeyPat
     got = tune("config")
     assert got.code == 130
     assert got.err.strip() == "tune: interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_asks_for_an_end_gets_that_of_ctrl_c(tune: Tune, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A scheduler before it kills, a terminal that is lost; afterwards the signal means what it meant."""
+
+    def asked(_: object) -> None:
+        os.kill(os.getpid(), number)
+        return
+
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        monkeypatch.setattr("tuner.cli.config.find_file", asked)
+        got = tune("config")
+        assert (got.code, got.err.strip()) == (130, "tune: interrupted")
+        assert signal.getsignal(number) == signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN)
+        assert tune("config").code == 0
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_folder_that_is_gone_is_said(tune: Tune, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, TextIO
 
@@ -20,6 +23,7 @@ from tuner.errors import UsageError
 __all__ = ["cli", "main"]
 
 _GROUP_OPTIONS = ("--help", "-h", "--version", "--debug")
+_ASKING = (signal.SIGTERM, signal.SIGHUP)
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 
 
@@ -117,8 +121,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a result must not be lost to a terminal that lacks a letter
             stream.reconfigure(errors="replace")
     gc.set_threshold(_GARBAGE)
-    code = _served(arguments, invocation)
+    with _asked_to_end():
+        code = _served(arguments, invocation)
     return code if _flushed(sys.stdout) else code or 1
+
+
+@contextlib.contextmanager
+def _asked_to_end() -> Iterator[None]:
+    """What a scheduler or a container sends before it kills, and what a lost terminal does, ends a command as Ctrl-C
+    ends it: what was measured is kept, no process stays behind. The second time it ends at once. Where the signal is
+    ignored already, as under nohup, it stays so."""
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    taken = []
+    if threading.current_thread() is threading.main_thread():
+        taken = [number for number in _ASKING if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _served(arguments: Sequence[str], invocation: Invocation) -> int:
