@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from worker_driver import Worker, pack
+from worker_driver import Worker
+
+from tuner.session.package import worker_zip
 
 StartWorker = Callable[..., Worker]
 
@@ -14,7 +16,7 @@ StartWorker = Callable[..., Worker]
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The worker's zip file."""
-    return pack(tmp_path_factory.mktemp("archive") / "worker.zip")
+    return worker_zip(tmp_path_factory.mktemp("archive"))
 
 
 @pytest.fixture(scope="module")

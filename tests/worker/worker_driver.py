@@ -8,11 +8,9 @@ import select
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
-import tuner
 from tuner.protocol.codec import OPS, from_json, op_of, to_json
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import (
@@ -32,16 +30,6 @@ from tuner.protocol.messages import (
 )
 
 NONCE = "a-word"
-
-
-def pack(path: Path) -> Path:
-    """The zip file that a worker runs from."""
-    root = Path(tuner.__file__).parent
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("__main__.py", "from tuner.worker.main import main\nmain()\n")
-        for source in (root / "__init__.py", *(root / "protocol").glob("*.py"), *(root / "worker").glob("*.py")):
-            archive.write(source, source.relative_to(root.parent))
-    return path
 
 
 class Worker:

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
 
-from tuner.protocol import failure, messages
+from tuner.protocol import messages
 
 __all__ = ["OPS", "ProtocolError", "from_json", "op_of", "to_json"]
 
@@ -64,7 +64,7 @@ def from_json(kind: type[T], value: Any, *, where: str = "") -> T:
 
 @cache
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    return typing.get_type_hints(kind, vars(messages) | vars(failure))
+    return typing.get_type_hints(kind)
 
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
