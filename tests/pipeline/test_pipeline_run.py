@@ -46,6 +46,18 @@ def test_a_real_gain_is_found_confirmed_and_cut_to_the_one_setting(tune_on):
     assert outcome.exit_code == 0
 
 
+@pytest.mark.parametrize(("change", "combined"), [(-0.001, False), (-0.02, True)])
+def test_a_setting_that_takes_a_session_is_combined_if_it_promises_enough_for_one(
+    tune_on, monkeypatch, change, combined
+):
+    monkeypatch.setattr("tuner.pipeline.search._SMALL", 0)  # suggestions, not every combination
+    effects = {GOOD: -0.05, ("FAKE_VARIABLE", "1"): change}
+    outcome = tune_on(FakeMachine(effects=effects, noise=NoiseModel(block_sd=0.0001), seed=1), budget_s=400.0)
+    names = [c.names for c, t in trials(outcome).items() if t.stage == "search"]
+    assert names
+    assert any({"FAKE_VARIABLE", "xla_good"} <= n for n in names) == combined
+
+
 def test_no_gain_keeps_the_defaults_and_is_a_success(tune_on):
     machine = FakeMachine(effects={GOOD: 0.02, BAD: 0.03}, inert=["xla_inert"], seed=1)
     outcome = tune_on(machine)

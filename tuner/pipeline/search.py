@@ -111,13 +111,20 @@ def _additive(run: Run, config: Config) -> float:
 
 
 def _additive_combinations(run: Run, knobs: Mapping[str, Knob]) -> list[Config]:
-    """All positive flips together, the best few of them, and that set without each of its members."""
+    """All positive flips together, the best few of them, and that set without each of its members. What takes a session
+    of its own is among them if it promises enough for one."""
     best = {n: max((v for v in k.values if v != UNSET), key=lambda v, n=n: _gain(run, n, v)) for n, k in knobs.items()}  # type: ignore[misc]
-    positive = sorted((n for n in best if _gain(run, n, best[n]) > 0), key=lambda n: -_gain(run, n, best[n]))
+    least = {n: _session_gain(run) if k.lane == "environment" else 0.0 for n, k in knobs.items()}
+    positive = sorted((n for n in best if _gain(run, n, best[n]) > least[n]), key=lambda n: -_gain(run, n, best[n]))
     full = Config.of({n: best[n] for n in positive})
     found = [Config.of({n: best[n] for n in positive[:size]}) for size in range(2, len(positive) + 1)]
     found += [full.drop(n) for n in positive]
     return [c for c in dict.fromkeys(found) if len(c) > 1 and c not in run.trials][: 2 * _BATCH]
+
+
+def _session_gain(run: Run) -> float:
+    """The gain that a setting must promise for a session of its own; less is noise as a rule."""
+    return run.margin / 2
 
 
 def _environments(run: Run) -> list[Config]:
@@ -129,7 +136,7 @@ def _environments(run: Run) -> list[Config]:
             continue
         best = max((v for v in knob.values if v != UNSET), key=lambda v, n=name: _gain(run, n, v))  # type: ignore[misc]
         gain = _gain(run, name, best)
-        if gain > run.margin / 2:
+        if gain > _session_gain(run):
             gains[Config.of({name: best})] = gain
             together = together.set(name, best)
     gains[together] = _additive(run, together)
