@@ -84,7 +84,8 @@ def turns(living: LocalSession, handle: str, fresh: LocalSession, *, seconds: fl
     def block(session: LocalSession, name: str, steps: int) -> float:
         (made,) = session.round([Arm(id=name, steps=steps)])
         if not isinstance(made, Block):
-            raise RuntimeError(made.message)
+            form = "environment" if session is fresh else "control" if name == CONTROL else "option"
+            raise RuntimeError(f"{form}: {made.message}")
         return made.step_s
 
     block(fresh, CONTROL, 3)
