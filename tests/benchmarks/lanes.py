@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tuner.errors import SessionEnded
 from tuner.handoff.cache import isolated
 from tuner.knobs import UNSET, Config, SearchSpace, environment, load_spaces, variant
 from tuner.measure import estimate
+from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Arm, Block, Compiled, Variant
 from tuner.session import Deadlines, Launch, LocalSession
 
@@ -46,6 +48,10 @@ class Sessions:
         self.options, self.folder, self.numbers = options, folder, itertools.count(1)
         self.choices = folder / "autotuned.txt"
         self.card = {} if options.card is None else {"CUDA_VISIBLE_DEVICES": str(options.card)}
+
+    def living(self) -> LocalSession:
+        """One that autotunes, and keeps what it chose."""
+        return self.start({}, flags=f"--xla_gpu_dump_autotune_results_to={self.choices}")
 
     def start(self, changes: dict[str, str | None], *, flags: str) -> LocalSession:
         number = next(self.numbers)
@@ -76,6 +82,40 @@ def settings(space: SearchSpace, session: LocalSession, only: str, values: str) 
     known = [k for k in knobs if k.carrier != "xla_flag" or types.get(k.name) is not None]
     chosen = {k.name: [v for v in k.values if v != UNSET][: 1 if values == "first" else None] for k in known}
     return [Config.of({**k.requires, k.name: value}) for k in known for value in chosen[k.name]]
+
+
+def as_options(
+    sessions: Sessions, configs: list[Config], space: SearchSpace
+) -> tuple[LocalSession, Compiled | Failure, dict[Config, Compiled | Failure], dict[Config, str]]:
+    """A living process with the default and every setting compiled as options; what kills a process that compiles it
+    alone is left out, and why."""
+    deadly: dict[Config, str] = {}
+    while True:
+        living = sessions.living()
+        try:
+            first = living.compile([Variant(id=CONTROL)]).results[0]  # alone: its autotuning is everybody's
+            rest = [config for config in configs if config not in deadly]
+            variants = [variant(c.key, c, space) for c in rest]
+            made = living.compile(variants, threads=sessions.options.threads).results
+            return living, first, dict(zip(rest, made, strict=True)), deadly
+        except SessionEnded as ended:
+            living.close()
+            config = guilty(sessions, rest, space)
+            if config is None:
+                raise
+            deadly[config] = ended.failure.message
+            print(f"{config}: option fails, {ended.failure.message}", flush=True)
+
+
+def guilty(sessions: Sessions, configs: list[Config], space: SearchSpace) -> Config | None:
+    """The first that ends a process, one compiled after the other."""
+    with closing(sessions.living()) as alone:
+        for config in configs:
+            try:
+                alone.compile([variant(config.key, config, space)])
+            except SessionEnded:
+                return config
+    return None
 
 
 def turns(living: LocalSession, handle: str, fresh: LocalSession, *, seconds: float) -> dict[str, Any]:
@@ -175,17 +215,18 @@ def main() -> None:
     done = {json.dumps(row["settings"], sort_keys=True) for row in old}
     with tempfile.TemporaryDirectory() as folder:
         sessions = Sessions(options, Path(folder))
-        living = sessions.start({}, flags=f"--xla_gpu_dump_autotune_results_to={sessions.choices}")
-        try:
+        with closing(sessions.living()) as asked:
             configs = [
                 config
-                for config in settings(space, living, options.only, options.values)
+                for config in settings(space, asked, options.only, options.values)
                 if json.dumps(config.as_dict(), sort_keys=True) not in done
             ]
-            first = living.compile([Variant(id=CONTROL)]).results[0]  # alone: its autotuning is everybody's
-            made = living.compile([variant(c.key, c, space) for c in configs], threads=options.threads).results
+        living, first, made, deadly = as_options(sessions, configs, space)
+        try:
             rows, waiting, works = list(old), [], []
-            for config, result in zip(configs, made, strict=True):
+            for config, why in deadly.items():
+                rows.append({"settings": config.as_dict(), "verdict": "option fails", "why": why})
+            for config, result in made.items():
                 if isinstance(result, Compiled):
                     works.append((config, result))
                 else:
