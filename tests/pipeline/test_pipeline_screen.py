@@ -9,7 +9,7 @@ import pytest
 from tuner.machine import Host
 from tuner.session import FakeMachine, NoiseModel
 from tuner.store.events import EffectHidden, StageFinished, TrialFinished
-from tuner.store.records import ConfirmRecord, MinimiseRecord, ScreenRecord
+from tuner.store.records import BaselineRecord, ConfirmRecord, MinimiseRecord, ScreenRecord
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +113,22 @@ def test_a_gain_of_the_last_tier_is_found_in_time_that_nothing_else_wants(tune_o
     assert isinstance(confirmed, ConfirmRecord)
     assert confirmed.chosen.as_dict() == {"xla_3_09": "true"}
     assert machine.now() < 570.0
+
+
+@pytest.mark.parametrize("lane", ["option", "environment"])
+def test_what_was_postponed_leaves_confirm_and_seal_their_time(tune_on, tmp_path, lane):
+    """However much of it there is, and though the whole reserve, of twelve pairs here, is more than six need."""
+    space = tmp_path / "many.toml"
+    space.write_text("version = 1\n" + "".join(knob(n, lane) for n in range(120)).replace("why =", "tier = 3\nwhy ="))
+    machine = FakeMachine(start_s=10.0, compile_s=20.0, noise=NoiseModel(block_sd=0.001))
+    outcome = tune_on(machine, spaces=(str(space),), budget_s=2000.0)
+    _, record = screened(outcome)
+    assert [s for s in record.left if s.status == "skipped"]
+    records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
+    took_s = {e.stage: e.seconds for e in outcome.events if isinstance(e, StageFinished)}
+    assert records[BaselineRecord].reserve_s > 700.0
+    six_pairs_s = 6 * records[BaselineRecord].pair_s
+    assert 2000.0 - sum(took_s[s] for s in ("probe", "baseline", "presets", "screen")) > six_pairs_s
 
 
 QUIET = """version = 1

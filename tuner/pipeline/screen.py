@@ -123,11 +123,11 @@ class _Screened:
         """Try what was postponed, in this order, until something gains the margin, or only what confirm and seal can't
         do without is left."""
         run = self.run
-        spare_s = max(0.0, run.budget.reserve_s - least_reserve(run))
+        kept_s = min(run.budget.reserve_s, least_reserve(run))
         waiting = {lane: [c for k in knobs if k.lane == lane for c in _flips(k)] for lane in ("option", "environment")}
         option, environment = ([c for c in flips if c in self.postponed] for flips in waiting.values())
         while (option or environment) and self._best_gain() < run.margin:
-            left_s = run.budget.left_s + spare_s
+            left_s = run.budget.left_but(kept_s)
             if option:
                 size = sum(n * self.pace_s <= left_s for n in range(1, _CHUNK + 1))
                 batch, option = option[:size], option[size:]
