@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tuner.machine import Host
+from tuner.pipeline.budget import Budget
+from tuner.pipeline.screen import _Screened
 from tuner.session import FakeMachine, NoiseModel
 from tuner.store.events import EffectHidden, StageFinished, TrialFinished
 from tuner.store.records import BaselineRecord, ConfirmRecord, MinimiseRecord, ScreenRecord
@@ -129,6 +133,20 @@ def test_what_was_postponed_leaves_confirm_and_seal_their_time(tune_on, tmp_path
     assert records[BaselineRecord].reserve_s > 700.0
     six_pairs_s = 6 * records[BaselineRecord].pair_s
     assert 2000.0 - sum(took_s[s] for s in ("probe", "baseline", "presets", "screen")) > six_pairs_s
+
+
+def test_the_pace_of_a_resumed_screen_is_that_of_what_it_tries_itself():
+    """What was tried before the interruption is there at once, and would make everything look quick."""
+    now = [0.0]
+    run: Any = SimpleNamespace(budget=Budget(400.0, clock=lambda: now[0]), trials=dict.fromkeys("abcdefgh"))
+    resumed = _Screened(run, None)
+    resumed.trials = [None] * 8
+    now[0] = 2.0
+    assert resumed.pace_s == 0.0  # nothing that tells
+    run.trials |= dict.fromkeys("ij")
+    resumed.trials += [None] * 2
+    now[0] = 30.0
+    assert resumed.pace_s == 15.0
 
 
 QUIET = """version = 1
