@@ -145,6 +145,29 @@ def test_who_asks_for_an_end_gets_that_of_ctrl_c(tune: Tune, monkeypatch: pytest
         signal.signal(number, before)
 
 
+def test_the_other_signal_right_behind_the_first_leaves_the_end_alone(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ended = []
+
+    def asked(_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGHUP)
+            ended.append(True)
+
+    try:
+        monkeypatch.setattr("tuner.cli.config.find_file", asked)
+        assert tune("config").code == 130
+        assert ended
+        assert {signal.getsignal(number) for number in before} == {signal.SIG_DFL}
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_a_folder_that_is_gone_is_said(tune: Tune, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = folder / "gone"
     gone.mkdir()

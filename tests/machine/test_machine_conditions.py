@@ -190,7 +190,8 @@ def test_calm_is_what_most_stretches_had() -> None:
     usual = {"gpu0_clock_mhz": 1400.0, "other_cores": 0.2}
     stretches = [usual, usual | {"gpu0_throttle_sw_thermal": 1.0, "gpu0_foreign": 1.0}, usual | {"other_cores": 3.0}]
     assert calm(stretches) == usual
-    assert calm([{"other_cores": 0.1}, {}]) == {}  # half of them is not most
+    assert calm([{"gpu0_throttle_sw_thermal": 1.0}, {}]) == {}  # half of them is not most
+    assert calm([{"other_cores": 0.1}, {}, {}]) == {"other_cores": 0.1}  # the others were too short to tell
     assert calm([]) == {}
 
 

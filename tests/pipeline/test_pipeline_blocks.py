@@ -7,7 +7,7 @@ from made_up_knobs import knob, space
 
 from tuner.pipeline import baseline
 from tuner.session import FakeMachine, NoiseModel
-from tuner.store.events import OffsetMeasured, RoundTimed, StageFinished, TrialFinished
+from tuner.store.events import OffsetMeasured, PairTimed, RoundTimed, StageFinished, TrialFinished
 from tuner.store.records import BaselineRecord, ConfirmRecord
 
 GOOD = ("xla_good", "true")
@@ -30,13 +30,14 @@ def baseline_of(outcome) -> BaselineRecord:
 
 
 def test_a_quiet_machine_is_searched_in_short_blocks_and_the_winner_proven_in_long_ones(tune_on):
-    outcome = tune_on(machine(0.0003))
+    outcome = tune_on(machine(0.0003), budget_s=600.0)
     found = baseline_of(outcome)
     assert found.steps_per_block == 50
     assert found.exploring_steps == 13
     assert found.noise < found.exploring_noise < 0.003
     assert steps_of(outcome, "screen") == {13}
-    assert min(steps_of(outcome, "minimise", "confirm")) == 50
+    for stage in ("minimise", "confirm", "seal"):
+        assert min(steps_of(outcome, stage)) == 50
     confirmed = next(e.record for e in outcome.events if isinstance(e, StageFinished) and e.stage == "confirm")
     assert isinstance(confirmed, ConfirmRecord)
     assert confirmed.chosen.as_dict() == dict([GOOD])
@@ -54,6 +55,28 @@ def test_where_short_blocks_are_noisier_than_expected_they_stay_long(tune_on, mo
     outcome = tune_on(machine(0.0015))
     assert baseline_of(outcome).exploring_steps == 50
     assert steps_of(outcome, "screen") == {50}
+
+
+class Neighbours:
+    """Others keep three of sixteen cores busy; half as many in the first round, so that nothing is remarked there."""
+
+    def __init__(self, machine: FakeMachine) -> None:
+        self.machine = machine
+        self.samples_s: list[float] = []
+
+    def sample(self) -> dict[str, float]:
+        now = self.machine.now()
+        self.samples_s.append(now)
+        first_s = self.samples_s[:2][-1]
+        return {"time_s": now, "busy_s": now + 1.5 * first_s + 3.0 * (now - first_s), "own_s": now, "cores": 16.0}
+
+
+def test_what_is_usual_is_calm_though_short_rounds_are_too_short_to_tell(tune_on):
+    quiet = machine(0.0003)
+    outcome = tune_on(quiet, conditions=Neighbours(quiet), budget_s=40.0)
+    assert baseline_of(outcome).exploring_steps == 13
+    assert [e for e in outcome.events if isinstance(e, PairTimed)]
+    assert not [e.disturbed for e in outcome.events if isinstance(e, (PairTimed, RoundTimed)) and e.disturbed]
 
 
 @pytest.mark.parametrize(("change", "alternations"), [(0.2, 4), (0.0, 12)])

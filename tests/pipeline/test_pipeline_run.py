@@ -281,3 +281,33 @@ def test_a_listener_is_told_of_the_run_that_goes_on(tune_on, options):
     outcome = tune(options, factory=machine.factory, clock=machine.now, listener=again)
     assert first.resumed == []
     assert again.resumed == [outcome.events]
+
+
+def test_a_second_interruption_while_sessions_end_leaves_none(tune_on):
+    """Somebody who is impatient presses Ctrl-C until it is quiet."""
+    machine = FakeMachine(effects={GOOD: -0.05})
+    plain = machine.factory
+    pressed = []
+
+    def impatient(launch):
+        session = plain(launch)
+        ending = session.close
+
+        def interrupted(*_, **__):
+            pressed.append("in a round")
+            raise KeyboardInterrupt
+
+        def close():
+            if pressed == ["in a round"]:
+                pressed.append("while it ends")
+                raise KeyboardInterrupt
+            ending()
+
+        session.round, session.close = interrupted, close
+        return session
+
+    machine.factory = impatient
+    with pytest.raises(KeyboardInterrupt):
+        tune_on(machine)
+    assert pressed == ["in a round", "while it ends"]
+    assert not machine.living

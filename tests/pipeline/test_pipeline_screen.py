@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tuner.machine import Host
+from tuner.pipeline.budget import Budget
+from tuner.pipeline.screen import _Screened
 from tuner.session import FakeMachine, NoiseModel
 from tuner.store.events import EffectHidden, StageFinished, TrialFinished
-from tuner.store.records import ConfirmRecord, MinimiseRecord, ScreenRecord
+from tuner.store.records import BaselineRecord, ConfirmRecord, MinimiseRecord, ScreenRecord
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +117,36 @@ def test_a_gain_of_the_last_tier_is_found_in_time_that_nothing_else_wants(tune_o
     assert isinstance(confirmed, ConfirmRecord)
     assert confirmed.chosen.as_dict() == {"xla_3_09": "true"}
     assert machine.now() < 570.0
+
+
+@pytest.mark.parametrize("lane", ["option", "environment"])
+def test_what_was_postponed_leaves_confirm_and_seal_their_time(tune_on, tmp_path, lane):
+    """However much of it there is, and though the whole reserve, of twelve pairs here, is more than six need."""
+    space = tmp_path / "many.toml"
+    space.write_text("version = 1\n" + "".join(knob(n, lane) for n in range(120)).replace("why =", "tier = 3\nwhy ="))
+    machine = FakeMachine(start_s=10.0, compile_s=20.0, noise=NoiseModel(block_sd=0.001))
+    outcome = tune_on(machine, spaces=(str(space),), budget_s=2000.0)
+    _, record = screened(outcome)
+    assert [s for s in record.left if s.status == "skipped"]
+    records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
+    took_s = {e.stage: e.seconds for e in outcome.events if isinstance(e, StageFinished)}
+    assert records[BaselineRecord].reserve_s > 700.0
+    six_pairs_s = 6 * records[BaselineRecord].pair_s
+    assert 2000.0 - sum(took_s[s] for s in ("probe", "baseline", "presets", "screen")) > six_pairs_s
+
+
+def test_the_pace_of_a_resumed_screen_is_that_of_what_it_tries_itself():
+    """What was tried before the interruption is there at once, and would make everything look quick."""
+    now = [0.0]
+    run: Any = SimpleNamespace(budget=Budget(400.0, clock=lambda: now[0]), trials=dict.fromkeys("abcdefgh"))
+    resumed = _Screened(run, None)
+    resumed.trials = [None] * 8
+    now[0] = 2.0
+    assert resumed.pace_s == 0.0  # nothing that tells
+    run.trials |= dict.fromkeys("ij")
+    resumed.trials += [None] * 2
+    now[0] = 30.0
+    assert resumed.pace_s == 15.0
 
 
 QUIET = """version = 1

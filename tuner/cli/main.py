@@ -129,11 +129,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def _asked_to_end() -> Iterator[None]:
     """What a scheduler or a container sends before it kills, and what a lost terminal does, ends a command as Ctrl-C
-    ends it: what was measured is kept, no process stays behind. The second time it ends at once. Where the signal is
-    ignored already, as under nohup, it stays so."""
+    ends it: what was measured is kept, no process stays behind. The second time it ends at once; the other signal,
+    which whoever ends a login session sends right behind the first, says nothing new. Where a signal is ignored
+    already, as under nohup, it stays so."""
 
     def end(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        for each in taken:
+            signal.signal(each, signal.SIG_DFL if each == number else signal.SIG_IGN)
         raise KeyboardInterrupt
 
     taken = []

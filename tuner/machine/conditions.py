@@ -19,6 +19,8 @@ __all__ = ["Conditions", "Sampler", "calm", "disturbed", "readings"]
 _CORE = re.compile(r"cpu\d+")
 # The kernel counts CPU time in ticks of 10 ms: over less than this a share of it means nothing.
 _SHORTEST_S = 0.1
+# The readings that are left out then.
+_SHARES = ("other_cores", "steal", "throttled")
 # A reader that takes longer than this (the nvidia-smi program) is asked every `_SLOW_EVERY_S` only.
 _QUICK_S = 0.01
 _SLOW_EVERY_S = 30.0
@@ -203,11 +205,12 @@ def readings(before: Mapping[str, float], after: Mapping[str, float]) -> dict[st
 def calm(stretches: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The `readings` of a typical one of several stretches: of each reading that most of them have, the median.
 
-    A throttle reason that was met in the lesser part of them is not typical, and neither is a stranger.
+    A throttle reason that was met in the lesser part of them is not typical, and neither is a stranger. Shares of CPU
+    time are those of the stretches that were long enough to tell them, however few.
     """
     names = dict.fromkeys(name for stretch in stretches for name in stretch)
     kept = {name: [s[name] for s in stretches if name in s] for name in names}
-    return {name: median(values) for name, values in kept.items() if 2 * len(values) > len(stretches)}
+    return {n: median(values) for n, values in kept.items() if n in _SHARES or 2 * len(values) > len(stretches)}
 
 
 def disturbed(before: Mapping[str, float], after: Mapping[str, float], baseline: Mapping[str, float]) -> str:

@@ -103,12 +103,12 @@ class Bench:
             raise SessionEnded(saved)
 
     def close(self) -> None:
-        """End the session. Twice is fine."""
+        """End the session. Twice is fine, also where the first time was cut off by Ctrl-C."""
         if self._closed:
             return
-        self._closed = True
         ended = self.session.ended
         self.session.close()
+        self._closed = True
         said = read_nccl(self._log())
         asked = requested_and_ran({**self.run.inherited, **self.config.as_dict()}, said)
         if said.ran or said.channels is not None:

@@ -32,7 +32,11 @@ class Budget:
     @property
     def left_s(self) -> float:
         """Seconds left before the reserve begins; never negative."""
-        return max(0.0, self.total_s - self.reserve_s - self.elapsed_s)
+        return self.left_but(self.reserve_s)
+
+    def left_but(self, kept_s: float) -> float:
+        """Seconds left where so many are kept at the end; never negative."""
+        return max(0.0, self.total_s - kept_s - self.elapsed_s)
 
     def reserve(self, seconds: float) -> None:
         """Keep `seconds` at the end for confirm and seal."""

@@ -81,13 +81,16 @@ class _Screened:
         self.run = run
         self.benches = benches
         self.began = run.budget.now()
+        self.known = len(run.trials)
         self.trials: list[TrialFinished] = []
         self.postponed: set[Config] = set()
 
     @property
     def pace_s(self) -> float:
-        """What a flip took, of those that were tried; 0 before the first."""
-        return (self.run.budget.now() - self.began) / len(self.trials) if self.trials else 0.0
+        """What a flip took, of those that were tried since this began (an interrupted run's took nothing now); 0 before
+        the first."""
+        tried = len(self.run.trials) - self.known
+        return (self.run.budget.now() - self.began) / tried if tried else 0.0
 
     def tier(self, knobs: Sequence[Knob], share_s: float, *, spare_s: float, first: bool) -> None:
         """Try the flips of one tier, in such depth that they take `share_s`; if that isn't enough to begin with all,
@@ -123,11 +126,13 @@ class _Screened:
         """Try what was postponed, in this order, until something gains the margin, or only what confirm and seal can't
         do without is left."""
         run = self.run
-        spare_s = max(0.0, run.budget.reserve_s - least_reserve(run))
+        kept_s = min(run.budget.reserve_s, least_reserve(run))
         waiting = {lane: [c for k in knobs if k.lane == lane for c in _flips(k)] for lane in ("option", "environment")}
         option, environment = ([c for c in flips if c in self.postponed] for flips in waiting.values())
         while (option or environment) and self._best_gain() < run.margin:
-            left_s = run.budget.left_s + spare_s
+            left_s = run.budget.left_but(kept_s)
+            if left_s <= 0:
+                return
             if option:
                 size = sum(n * self.pace_s <= left_s for n in range(1, _CHUNK + 1))
                 batch, option = option[:size], option[size:]

@@ -106,7 +106,9 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
     skipped = view.counts.left.get("skipped", 0)
     if view.confirm.verdict is Verdict.UNCLEAR:
         reach = f" and reaches more of the {count(skipped, 'knob')} that had no room" if skipped else ""
-        return Next(command=shlex.join(_longer(view)), purpose=f"in twice the time resolves smaller gains{reach}")
+        longer = shlex.join(_longer(view))
+        means = "in twice the time" if longer else "a larger --budget"
+        return Next(command=longer, purpose=f"{means} resolves smaller gains{reach}")
     untried = f"; {count(skipped, 'knob')} had no room in the budget: a larger one tries more" if skipped else ""
     return Next(command="", purpose=f"nothing: the defaults are as fast as anything tried{untried}")
 
