@@ -126,9 +126,9 @@ def test_sessions_compare_results_by_one_set_of_programs(tmp_path: Path, monkeyp
 
     first, later = session(0.9), session(0.909)
     asked(first, save=True)
-    assert [leaf.l2 for leaf in asked(first).leaves] == [0, 0, 0, 0]
     first.quiet()
     kept = {path.name for path in (tmp_path / "programs").iterdir()}
+    assert [leaf.l2 for leaf in asked(first).leaves] == [0, 0, 0, 0]
     assert len(kept) == 2  # after one step, and after the last, which is compared with where it began as well
     found = {(leaf.path, leaf.steps): leaf for leaf in asked(later).leaves}
     assert found["out[0]", 1].l2 == pytest.approx(0.01, rel=1e-3)

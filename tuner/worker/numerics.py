@@ -53,12 +53,14 @@ def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
                 first = steps == 1
                 out = session.state.first(candidate.call) if first else session.state.advance(candidate.call, steps - 1)
                 wait(out)
+            last = steps == request.steps
+            if starts is None and (last or request.nudge):
+                starts = _starts(session, out, request)
             if reference is None:
                 horizons[steps] = collected(out)
+                if session.platform != "cpu":  # so that the programs that compare are made here, and kept for all
+                    _compared(session, request, horizons[steps], out, steps, starts)
             else:
-                last = steps == request.steps
-                if starts is None and (last or request.nudge):
-                    starts = _starts(session, out, request)
                 found = _compared(session, request, reference.horizons[steps], out, steps, starts)
                 stats += found if last else [_standing(leaf) for leaf in found]
         if reference is not None and session.check is not None and not request.precise:
