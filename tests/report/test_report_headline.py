@@ -184,6 +184,16 @@ def test_an_unclear_end_asks_for_twice_the_time(command: str, longer: str) -> No
     assert "the 3 knobs that had no room" in next_step(msgspec.structs.replace(view, counts=counts), {}).purpose
 
 
+def test_where_no_finalist_worked_more_time_does_not_help() -> None:
+    view = RunView.of(unclear())
+    assert view.confirm is not None
+    assert view.confirm.finalists
+    failure = failing(FailureClass.LANE_MISMATCH, "compiles to other code", phase="compile")
+    finalists = tuple(msgspec.structs.replace(f, failure=failure) for f in view.confirm.finalists)
+    confirm = msgspec.structs.replace(view.confirm, finalists=finalists)
+    assert next_step(msgspec.structs.replace(view, confirm=confirm), {}).command == "tune show --failed"
+
+
 def test_measuring_anew_leaves_the_workloads_own_arguments_alone() -> None:
     view = msgspec.structs.replace(RunView.of(unstable()), command=("tune", "w.py", "--", "--fresh-data", "x"))
     assert next_step(view, {}).command == "tune w.py --fresh -- --fresh-data x"

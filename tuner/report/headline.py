@@ -90,7 +90,7 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
         return Next(command=again, purpose="goes on where this ended")
     if view.confirm is None and not view.unfinished:
         return Next(command=again, purpose="starts the run")
-    if view.confirm is None or view.all_failed:
+    if view.confirm is None or view.all_failed or _none_held(view.confirm):
         return Next(
             command="tune show --failed", purpose="shows every failure with its log and the command to repeat it"
         )
@@ -111,6 +111,11 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
         return Next(command=longer, purpose=f"{means} resolves smaller gains{reach}")
     untried = f"; {count(skipped, 'knob')} had no room in the budget: a larger one tries more" if skipped else ""
     return Next(command="", purpose=f"nothing: the defaults are as fast as anything tried{untried}")
+
+
+def _none_held(confirm: ConfirmRecord) -> bool:
+    """True if there were finalists, and none of them worked in the form that would have been emitted."""
+    return bool(confirm.finalists) and all(finalist.failure is not None for finalist in confirm.finalists)
 
 
 def _by_hand(view: RunView, chosen: Config) -> str:
