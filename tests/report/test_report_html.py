@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from synthetic_run import FILES, FOLDER, MATH, SCENARIOS, SPLIT, estimate, failing, faster
+from synthetic_run import FILES, FOLDER, MATH, SCENARIOS, SPLIT, estimate, failing, faster, same
 
 from tuner.knobs.config import DEFAULT, Config
 from tuner.protocol.failure import FailureClass
@@ -209,6 +209,23 @@ def test_trials_are_marked_by_whole_numbers() -> None:
     ticks = re.findall(r'text-anchor="middle">([^<]+)<', drawn.partition("over time")[0])
     assert ticks
     assert all(tick.isdigit() for tick in ticks)
+
+
+def test_names_of_stages_lie_above_what_was_found() -> None:
+    """Where nothing gains, the fastest trials, and the line through them, are the plot's upper end."""
+    svg = "{http://www.w3.org/2000/svg}"
+    seen = 0
+    slower = [
+        msgspec.structs.replace(e, value=abs(e.value)) if isinstance(e, TrialFinished) and e.value is not None else e
+        for e in same()
+    ]
+    for drawing in tree(page(slower)).iter(f"{svg}svg"):
+        names = [t for t in drawing.iter(f"{svg}text") if t.attrib.get("class") == "faint halo"]
+        lines = [e for e in drawing.iter(f"{svg}line") if e.attrib.get("class") == "zero"]
+        for name in names:
+            assert all(float(line.attrib["y1"]) > float(name.attrib["y"]) + 4 for line in lines)
+            seen += len(lines)
+    assert seen
 
 
 def test_kept_settings_say_what_they_do() -> None:
