@@ -185,9 +185,10 @@ def _constants(modules: Mapping[str, Module]) -> list[Finding]:
     if not large:
         return []
     _, where = max(large)
+    many = f"{len(large)} large constant{'' if len(large) == 1 else 's'}"
     text = (
-        f"{len(large)} large constants in the program, {sum(s for s, _ in large) / 2**20:.3g} MiB: arrays that the "
-        "step closes over or that the compiler folds; they cost compile time and memory. Pass them as arguments"
+        f"{many} in the program, {sum(s for s, _ in large) / 2**20:.3g} MiB: arrays that the step closes over or that "
+        "the compiler folds; they cost compile time and memory. Pass them as arguments"
     )
     return [Finding(kind="constants", text=text, where=where or next((w for _, w in large if w), ""))]
 
