@@ -213,6 +213,23 @@ def test_a_profile_under_other_settings_and_ceilings_once_for_each_environment(
     assert faster.breakdown.step_ms < 0.9 * plain.breakdown.step_ms
 
 
+def test_what_the_compiler_complains_of_is_found_in_the_workers_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    real = FakeSession.profile
+
+    def complaining(self: FakeSession, request: Profile) -> ProfileReply | Failure:
+        self.launch.log.write_text(
+            "] The operation took 2.5s\nConstant folding an instruction is taking > 1s:\n\n  %r = f32[8]{0} reduce(%c)\n"
+        )
+        return real(self, request)
+
+    monkeypatch.setattr(FakeSession, "profile", complaining)
+    first = profile_of(machine(), options(tmp_path)).findings[0]
+    assert (first.kind, "for 2.5 s of every compile (reduce to f32[8])" in first.text) == ("folding", True)
+
+
 def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
