@@ -221,7 +221,7 @@ def test_what_the_compiler_complains_of_is_found_in_the_workers_log(
 
     def complaining(self: FakeSession, request: Profile) -> ProfileReply | Failure:
         self.launch.log.write_text(
-            "] The operation took 2.5s\nConstant folding an instruction is taking > 1s:\n\n  %r = f32[8]{0} reduce(%c)\n"
+            "] The operation took 2.5s\nConstant folding an instruction is taking > 1s:\n\n  %r = f32[8]{0} reduce(%c)"
         )
         return real(self, request)
 
