@@ -41,7 +41,9 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
 def test_steps_run_with_the_parameters_and_arguments_given(tmp_path: Path) -> None:
     ended = run(tmp_path, COUNTED)
     assert ended.returncode == 0, ended.stderr
-    assert (tmp_path / "calls").read_text().split() == ["3"] * 11
+    sizes = (tmp_path / "calls").read_text().split()
+    assert set(sizes) == {"3"}
+    assert len(sizes) > 10  # what Nsight Compute skips and takes fits in, of a kernel that a step runs once
 
 
 def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:

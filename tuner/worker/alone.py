@@ -18,7 +18,10 @@ _STEPS = 10
 
 
 def alone(argv: Sequence[str]) -> None:
-    """Build the workload, compile its steps and run each a few times. `argv`: what follows `ALONE`. Ends the process with a message where that can't be done."""
+    """Build the workload, compile its steps and run each a few times. `argv`: what follows `ALONE`.
+
+    Ends the process with a message where that can't be done.
+    """
     workload, how, *own = argv
     try:
         session, _ = from_build(Load(workload=workload, argv=tuple(own), **json.loads(how)))
