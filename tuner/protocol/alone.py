@@ -5,5 +5,5 @@ from __future__ import annotations
 __all__ = ["ALONE"]
 
 ALONE = "--alone"
-"""Its first argument then. What follows: the workload, a JSON object with ``platform`` and ``knobs``, and the workload's
-own arguments."""
+"""Its first argument then. What follows: the workload, a JSON object with ``platform`` and ``knobs``, and the
+workload's own arguments."""
