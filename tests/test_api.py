@@ -209,8 +209,9 @@ def test_optunas_own_tools_work_on_the_study(stored: Path) -> None:
 def test_without_a_database_there_is_no_study_and_none_is_made(stored: Path) -> None:
     database = stored.parents[1] / "tuner.db"
     database.unlink()
-    with pytest.raises(StoreError, match="no study of run"):
+    with pytest.raises(StoreError, match="no study of run") as caught:
         tuner.load_run(stored).study()
+    assert "tune store rebuild" in (caught.value.next or "")
     assert not database.exists()
 
 

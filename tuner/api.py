@@ -121,19 +121,24 @@ class RunResult:
 
         return document(self.view, self.files)
 
+    def _linked(self) -> dict[str, str]:
+        from tuner.report.written import linked_files
+
+        return linked_files(self._folder) if self._folder else self.files
+
     def report_html(self) -> str:
         """The whole report as one self-contained HTML page, with absolute links."""
         from tuner.report.html import render_html
         from tuner.report.paper import run_paper
 
-        return render_html(run_paper(self.events, files=self.files))
+        return render_html(run_paper(self.events, files=self._linked()))
 
     def report_markdown(self) -> str:
         """The same in Markdown, without figures."""
         from tuner.report.markdown import render_markdown
         from tuner.report.paper import run_paper
 
-        return render_markdown(run_paper(self.events, files=self.files))
+        return render_markdown(run_paper(self.events, files=self._linked()))
 
     def __repr__(self) -> str:
         from tuner.report.headline import headline
@@ -144,7 +149,7 @@ class RunResult:
         from tuner.report.html import render_fragment
         from tuner.report.paper import run_paper
 
-        return render_fragment(run_paper(self.events, files=self.files), sections=("do", "settings"))
+        return render_fragment(run_paper(self.events, files=self._linked()), sections=("do", "settings"))
 
 
 def load_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] = _STORE) -> RunResult:

@@ -10,6 +10,8 @@ import pytest
 from command_line import Tune
 
 DOCUMENT = Path(__file__).parents[1] / "report" / "data" / "run-1.json"
+H200 = Path(__file__).parents[1] / "benchmarks" / "results" / "h200"
+LOGS = [str(H200 / f"{name}-jax0.11.2.events.jsonl.gz") for name in ("pipeline", "pipeline-2")]
 
 
 def keep(folder: Path, name: str, speedup: float, **changes: Any) -> str:
@@ -38,6 +40,13 @@ def test_confirmed_slower_exits_with_3_and_says_it(tune: Tune, pair: tuple[str, 
     assert "new against old" in got.out
     assert tune("compare", *pair, "--fail-if-slower", "9%").code == 0
     assert tune("compare", *reversed(pair), "--fail-if-slower", "1%").code == 0
+
+
+def test_slower_by_time_is_told_by_time(tune: Tune) -> None:
+    """Of the same settings the gains may well be alike."""
+    got = tune("compare", *LOGS, "--fail-if-slower", "0.1%", "--by-time")
+    assert got.code == 3
+    assert got.err.endswith("more than 0.1% slower than pipeline-8ddba0: 0.985x (0.974–0.996) in time a step\n")
 
 
 def test_times_without_samples_are_no_check(tune: Tune, pair: tuple[str, str]) -> None:

@@ -213,6 +213,23 @@ def test_a_profile_under_other_settings_and_ceilings_once_for_each_environment(
     assert faster.breakdown.step_ms < 0.9 * plain.breakdown.step_ms
 
 
+def test_what_the_compiler_complains_of_is_found_in_the_workers_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    real = FakeSession.profile
+
+    def complaining(self: FakeSession, request: Profile) -> ProfileReply | Failure:
+        self.launch.log.write_text(
+            "] The operation took 2.5s\nConstant folding an instruction is taking > 1s:\n\n  %r = f32[8]{0} reduce(%c)"
+        )
+        return real(self, request)
+
+    monkeypatch.setattr(FakeSession, "profile", complaining)
+    first = profile_of(machine(), options(tmp_path)).findings[0]
+    assert (first.kind, "for 2.5 s of every compile (reduce to f32[8])" in first.text) == ("folding", True)
+
+
 def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,8 +248,28 @@ def test_on_a_gpu_the_second_trace_is_of_a_compile_without_command_buffers(
     assert found.profile.breakdown.ops[0].name == "dot.1"
     assert found.kernel[0] == "ncu"
     assert "--kernel-name=regex:^dot_1$" in found.kernel
+    # The file defines build() and runs nothing by itself: the worker is what runs its step.
+    assert found.kernel[-3:-1] == ("--alone", str(tmp_path / "w.py"))
     assert found.profile.compile_s > 0
     assert f"{found.profile.compile_s:.3g} s to compile it before" in render_profile(found)
+
+
+def test_nsight_compute_gets_the_program_that_was_profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under its settings, with its parameters; a script as it is."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = options(tmp_path, platform="gpu", env={"XLA_FLAGS": "--xla_good=true", "NCCL_ALGO": None}, argv=("a", "b"))
+    made.workload.write_text("def build(batch=1):\n    ...\n")
+    made = msgspec.structs.replace(made, knobs={"batch": 8})
+    kernel = profile_workload(made, factory=FakeMachine(platform="gpu").factory).kernel
+    assert kernel[:5] == ("env", "-u", "NCCL_ALGO", "XLA_FLAGS=--xla_good=true", "ncu")
+    assert kernel[-5:-3] == ("--alone", str(made.workload))
+    assert json.loads(kernel[-3]) == {"platform": "gpu", "knobs": {"batch": 8}}
+    assert kernel[-2:] == ("a", "b")
+    made.workload.write_text("print('a script')\n")
+    script = profile_workload(
+        msgspec.structs.replace(made, knobs={}), factory=FakeMachine(platform="gpu").factory
+    ).kernel
+    assert script[-4:] == (made.python, str(made.workload), "a", "b")
 
 
 def test_ceilings_that_repeats_did_not_agree_on_are_used_once_and_not_kept(

@@ -183,6 +183,18 @@ def test_too_little_work_is_named() -> None:
     assert "tiny" not in kinds(profile([(GEMM, 1, 95, 7)]))
 
 
+@pytest.mark.parametrize(("lasts_us", "told"), [(4, True), (40, False)])
+def test_too_little_work_on_a_cpu_leaves_no_gaps(lasts_us: float, told: bool) -> None:
+    """Its operations follow each other without a pause, however short they are."""
+    work = [(f"fusion.{i}", lasts_us * i, lasts_us, 7) for i in range(24)]
+    labels = {name: TraceLabel(name=name, op=name, module="jit_step") for name, *_ in work}
+    found = analyse(gpu_reply(work, step_us=24 * lasts_us, labels=labels, cpu=True), [], ceiling=CEILING)
+    assert ("tiny" in kinds(found)) == told
+    if told:
+        (finding,) = (f for f in found.findings if f.kind == "tiny")
+        assert "100 % of the step are operations of less than 5 us each" in finding.text
+
+
 def test_a_compile_in_a_steady_step_is_named_with_its_function_and_line() -> None:
     host = [("PjitFunction(augment)", 5, 60), ("backend_compile_and_load", 10, 50)]
     python = [("$train.py:31 augment", 4, 70), ("$pjit.py:200 cache_miss", 6, 60)]

@@ -147,6 +147,31 @@ def test_a_check_that_cannot_be_made_does_not_pass() -> None:
             slower(made, 0.01, by_time=by_time)
 
 
+def test_one_run_in_two_forms_is_one_measurement() -> None:
+    """Its intervals are not those of two; what is measured anew under the same id is another one."""
+    a, b = side("a", run="nbody-1"), side("b", run="nbody-1", kind="bundle", best_ms=10.0000001, best_pairs=())
+    (entry,) = compare([a, b]).against
+    assert entry.once
+    assert (entry.gain, entry.time, entry.default) == (UNCHANGED, UNCHANGED, UNCHANGED)
+    assert "b against a: one and the same run" in texts(a, b)
+    assert comparison_document(compare([a, b]))["groups"][0]["against"][0]["same_run"] is True
+    with pytest.raises(UsageError, match="the same run as a"):
+        slower(compare([a, b]), 0.01)
+    for other in (side("b", run="nbody-1", best_ms=9.9), side("b", run="nbody-2"), side("b"), side("b", 1.1)):
+        assert not compare([a, other]).against[0].once
+
+
+def test_a_place_that_is_not_known_is_not_another_one() -> None:
+    """As of a log that ends before its session began."""
+    cut = side("cut", identity={}, context={}, gain=None, verdict=None)
+    (entry,) = compare([cut, side("b")]).against
+    assert (entry.unlike, entry.circumstances) == ({}, {})
+    text = texts(cut, side("b"))
+    assert "Not known where it was measured: cut." in text
+    assert "equal environments" not in text
+    assert "different environments" not in text
+
+
 def test_one_side_is_nothing_to_compare() -> None:
     with pytest.raises(UsageError, match="nothing to compare"):
         compare([side("a")])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from synthetic_run import FILES, FOLDER, MATH, SCENARIOS, SPLIT, estimate, failing, faster
+from synthetic_run import FILES, FOLDER, MATH, SCENARIOS, SPLIT, estimate, failing, faster, same
 
 from tuner.knobs.config import DEFAULT, Config
 from tuner.protocol.failure import FailureClass
@@ -173,6 +173,13 @@ def test_long_words_may_break_where_their_parts_join_and_nowhere_behind_dashes()
     assert "nbody.py" in html  # not nbody.<wbr/>py
 
 
+def test_a_number_stays_with_its_unit() -> None:
+    """In words; a command is copied as it is typed."""
+    text = page([*faster(), Notice(text="it takes 4 s and 0.5 % more: `sleep 4 s`")])
+    assert "takes 4\u00a0s and 0.5\u00a0% more" in text
+    assert "<code>sleep 4 s</code>" in text
+
+
 def test_what_a_cache_answered_is_no_compile() -> None:
     """A setting that is delivered through a warm cache takes as long to compile as it did where none was."""
     slow = next(e for e in faster() if isinstance(e, CandidateCompiled))
@@ -181,7 +188,7 @@ def test_what_a_cache_answered_is_no_compile() -> None:
     events = [e for e in faster() if not isinstance(e, CandidateCompiled)]
     events += [msgspec.structs.replace(slow, config=DEFAULT, compiled=c) for c in (compiled, loaded, loaded)]
     memory = html_section(page(events), "memory")
-    assert re.search(r"<td[^>]*>4.0 s</td><td[^>]*>1</td>", memory)
+    assert re.search(r"<td[^>]*>4.0\xa0s</td><td[^>]*>1</td>", memory)
 
 
 def test_a_setting_that_makes_the_defaults_program_has_no_speed_of_its_own() -> None:
@@ -209,6 +216,23 @@ def test_trials_are_marked_by_whole_numbers() -> None:
     ticks = re.findall(r'text-anchor="middle">([^<]+)<', drawn.partition("over time")[0])
     assert ticks
     assert all(tick.isdigit() for tick in ticks)
+
+
+def test_names_of_stages_lie_above_what_was_found() -> None:
+    """Where nothing gains, the fastest trials, and the line through them, are the plot's upper end."""
+    svg = "{http://www.w3.org/2000/svg}"
+    seen = 0
+    slower = [
+        msgspec.structs.replace(e, value=abs(e.value)) if isinstance(e, TrialFinished) and e.value is not None else e
+        for e in same()
+    ]
+    for drawing in tree(page(slower)).iter(f"{svg}svg"):
+        names = [t for t in drawing.iter(f"{svg}text") if t.attrib.get("class") == "faint halo"]
+        lines = [e for e in drawing.iter(f"{svg}line") if e.attrib.get("class") == "zero"]
+        for name in names:
+            assert all(float(line.attrib["y1"]) > float(name.attrib["y"]) + 4 for line in lines)
+            seen += len(lines)
+    assert seen
 
 
 def test_kept_settings_say_what_they_do() -> None:

@@ -177,3 +177,18 @@ def test_a_line_is_named_where_no_mark_is(marks: tuple[float, ...], at: float) -
     labels.draw()
     (text,) = ET.fromstring(canvas.drawing("t", "d", look="w")).iter(f"{SVG}text")
     assert float(text.attrib["x"]) == pytest.approx(at)
+
+
+@pytest.mark.parametrize("crossed", [True, False])
+def test_a_label_lies_on_no_line_while_there_is_room(crossed: bool) -> None:
+    """Beside its mark it would be struck through."""
+    canvas = Canvas(300, 200)
+    labels = Labels(canvas, x=(0, 300), y=(0, 200))
+    labels.mark(150, 100, 4)
+    if crossed:
+        labels.line(0, 300, 100)
+    labels.near(150, 100, "step, 3", radius=4, inside=False)
+    labels.draw()
+    (text,) = ET.fromstring(canvas.drawing("t", "d", look="wide")).iter(f"{SVG}text")
+    baseline = float(text.attrib["y"])
+    assert (baseline - 9 < 100 < baseline + 3) != crossed

@@ -48,6 +48,7 @@ def command(
     from tuner.report.comparison import compare as compare_sides
     from tuner.report.comparison import slower
     from tuner.report.sides import read_side
+    from tuner.report.wording import ratio
 
     comparison = compare_sides([read_side(name, store=store) for name in sides])
     failed = None if limit is None else slower(comparison, limit, by_time=by_time)
@@ -61,7 +62,8 @@ def command(
     for entry in failed or ():
         share = fraction_text(limit or 0.0)
         worse = f"is more than {share} slower" if by_time else f"gains more than {share} less over its default"
-        click.echo(f"tune: {entry.other.label} {worse} than {entry.base.label}: {found(entry)}", err=True)
+        told = f"{ratio(entry.time)} in time {entry.base.per}" if by_time and entry.time else found(entry)
+        click.echo(f"tune: {entry.other.label} {worse} than {entry.base.label}: {told}", err=True)
     return _REGRESSION if failed else 0
 
 

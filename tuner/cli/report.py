@@ -75,10 +75,10 @@ def _write_one(found: StoredRun, form: str, out: Path) -> None:
     from tuner.report.html import render_html
     from tuner.report.markdown import render_markdown
     from tuner.report.paper import run_paper
-    from tuner.report.written import run_files
+    from tuner.report.written import linked_files
 
     to_terminal = str(out) == "-"
-    files = run_files(found.folder) if found.folder else {"events": str(found.path)}
+    files = linked_files(found.folder) if found.folder else {"events": str(found.path)}
     paper = run_paper(found.events, files=files, beside=None if to_terminal else out.parent)
     text = render_html(paper) if form == "html" else render_markdown(paper)
     if to_terminal:

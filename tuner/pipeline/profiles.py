@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from tuner.errors import SessionEnded
@@ -16,6 +15,7 @@ from tuner.pipeline.tracing import profile_session, steps_to_trace
 from tuner.profile import Ceiling, StepProfile
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import CeilingsReply, Variant
+from tuner.report.commands import profile_command
 from tuner.session import Session
 from tuner.store.ceilings import ceiling_of, keep_ceiling
 from tuner.store.events import Profiled, SessionClosed, SessionStarted
@@ -40,8 +40,8 @@ def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
         needed_s = profile_seconds(run, cost, attribute=False)
         if left_s < needed_s:
             which = "the default" if config == DEFAULT else "the winner"
-            under = [] if config == DEFAULT else ["--run", str(run.folder.path)]
-            command = shlex.join(["tune", "profile", str(run.workload.path), *under])
+            under = "" if config == DEFAULT else str(run.folder.path)
+            command = profile_command(str(run.workload.path), run=under, command=run.options.command)
             run.notice(
                 f"no time was left to profile {which}: that takes about {needed_s:.0f} s. `{command}` does it by itself"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
@@ -23,6 +24,7 @@ from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.profiles import measured_ceiling
 from tuner.pipeline.tracing import profile_session, step_seconds, steps_to_trace
 from tuner.profile import StepProfile, nsight_compute, nsight_systems
+from tuner.protocol.alone import ALONE
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Compiled, Loaded, OptionValue, Profile, Variant
 from tuner.report.profile import Profiling
@@ -118,7 +120,7 @@ def profile_workload(
             ceiling=lambda living: measured_ceiling(living, options.root, key),
         )
     profile = _raise_on(found, options)
-    kernel = _hottest(profile, options) if loaded.platform != "cpu" else ()
+    kernel = _hottest(profile, options, worker) if loaded.platform != "cpu" else ()
     notices = (f"Nsight Compute ({_NCU}) {_NOT_THERE}",) if kernel and shutil.which(_NCU) is None else ()
     return Profiling(profile=profile, folder=options.folder, kernel=kernel, notices=notices)
 
@@ -174,7 +176,7 @@ def _raise_on(found: T | Failure, options: ProfileOptions) -> T:
     return found
 
 
-def _hottest(profile: StepProfile, options: ProfileOptions) -> tuple[str, ...]:
+def _hottest(profile: StepProfile, options: ProfileOptions, worker: tuple[str, ...]) -> tuple[str, ...]:
     """The command for the kernel that takes longest, over all operations that it runs for."""
     found = profile.breakdown
     kernels = [(row.category, row.name) for row in found.by_kernel]
@@ -182,5 +184,20 @@ def _hottest(profile: StepProfile, options: ProfileOptions) -> tuple[str, ...]:
     name = next((name for category, name in kernels if category not in ("loop control", "copy on device")), "")
     if not name:
         return ()
-    program = (options.python, str(options.workload), *options.argv)
-    return nsight_compute(program, name, output=options.folder / "ncu")
+    return _under(options.env, nsight_compute(_program(options, worker), name, output=options.folder / "ncu"))
+
+
+def _program(options: ProfileOptions, worker: tuple[str, ...]) -> tuple[str, ...]:
+    """What runs the step by itself: a script does, and of a file with `build` the worker is told to."""
+    file = workload_file.inspect(options.workload)
+    if file.source == "script":
+        return (options.python, str(options.workload), *options.argv)
+    how = {"platform": options.platform, "knobs": dict(options.knobs)}
+    return (*worker, ALONE, str(options.workload), json.dumps(how), *options.argv)
+
+
+def _under(env: Mapping[str, str | None], command: tuple[str, ...]) -> tuple[str, ...]:
+    """`command` with those variables set, or unset."""
+    gone = [word for name, value in env.items() if value is None for word in ("-u", name)]
+    told = [f"{name}={value}" for name, value in env.items() if value is not None]
+    return ("env", *gone, *told, *command) if env else command

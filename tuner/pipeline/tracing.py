@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tuner.pipeline.bench import CONTROL
-from tuner.profile import Ceiling, StepProfile, analyse, doubt_of
+from tuner.profile import Ceiling, Finding, StepProfile, analyse, doubt_of, folding
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Arm, Block, Compiled, Loaded, Profile, ProfileReply, Variant
 from tuner.session import Session
@@ -78,7 +78,20 @@ def profile_session(
         files={name: path for name, path in files.items() if path},
         recompiled=loaded.recompiled,
     )
-    return msgspec.structs.replace(found, compile_s=compiled.lower_s + compiled.compile_s)
+    return msgspec.structs.replace(
+        found,
+        compile_s=compiled.lower_s + compiled.compile_s,
+        findings=(*_folded(session.launch.log, found), *found.findings),
+    )
+
+
+def _folded(log: Path, found: StepProfile) -> tuple[Finding, ...]:
+    """What the compiler complained of; nothing where the processes' logs lie elsewhere."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return ()
+    return folding(text, where=next((f.where for f in found.findings if f.kind == "constants"), ""))
 
 
 def _as_run(session: Session, *, steps: int, folder: Path, block: int, warm_up: int) -> ProfileReply | Failure:

@@ -5,6 +5,7 @@ from tuner.profile.breakdown import HOST_GAPS, LAUNCH_GAPS
 from tuner.profile.churn import churn
 from tuner.profile.diagnosis import groups_for
 from tuner.profile.external import nsight_compute, nsight_systems
+from tuner.profile.folding import folding
 from tuner.profile.steady import doubt_of
 from tuner.profile.types import Bound, Breakdown, Ceiling, Finding, OpRow, RankRow, Roofline, ScopeRow, StepProfile
 
@@ -23,6 +24,7 @@ __all__ = [
     "analyse",
     "churn",
     "doubt_of",
+    "folding",
     "groups_for",
     "nsight_compute",
     "nsight_systems",

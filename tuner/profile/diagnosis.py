@@ -21,6 +21,8 @@ _F32_SHARE = 0.2
 _GAIN = 1.5  # how much faster products must be in the narrower type
 _LARGE_CONSTANT = 1 << 20
 _TINY_KERNEL_US = 15.0
+_SHORT_US = 5.0  # a CPU's operation this short leaves its threads nothing to share
+_MOSTLY_SHORT = 0.5  # of the step
 _IDLE = 0.4
 _BESIDE = 0.25  # of the step, from which on what isn't the first bound is worth trying for, and naming
 
@@ -183,9 +185,10 @@ def _constants(modules: Mapping[str, Module]) -> list[Finding]:
     if not large:
         return []
     _, where = max(large)
+    many = f"{len(large)} large constant{'' if len(large) == 1 else 's'}"
     text = (
-        f"{len(large)} large constants in the program, {sum(s for s, _ in large) / 2**20:.3g} MiB: arrays that the "
-        "step closes over or that the compiler folds; they cost compile time and memory. Pass them as arguments"
+        f"{many} in the program, {sum(s for s, _ in large) / 2**20:.3g} MiB: arrays that the step closes over or that "
+        "the compiler folds; they cost compile time and memory. Pass them as arguments"
     )
     return [Finding(kind="constants", text=text, where=where or next((w for _, w in large if w), ""))]
 
@@ -238,9 +241,17 @@ def _tiny(breakdown: Breakdown) -> list[Finding]:
     elif (launch := bound_shares(breakdown).get("launch", 0.0)) >= _BESIDE:
         half = f"{_percent(launch)} of the step are launches and kernels no longer than one; {half}"
         why, cure = half, "A larger batch, or fewer and larger operations, would pay more than any setting"
+    elif breakdown.platform == "cpu" and (short := _short(breakdown)) >= _MOSTLY_SHORT:
+        why = f"{_percent(short)} of the step are operations of less than {_SHORT_US:g} us each; {half}"
+        cure = "A larger batch, or fewer and larger operations, would pay more than any setting"
     else:
         return []
     return [Finding(kind="tiny", text=f"too little work: {why}. {cure}")]
+
+
+def _short(breakdown: Breakdown) -> float:
+    """The share of the step that operations take which are over before threads could share them."""
+    return sum(row.share for row in breakdown.ops if row.calls and 1e3 * row.self_ms / row.calls < _SHORT_US)
 
 
 def _percent(share: float) -> str:

@@ -66,6 +66,7 @@ def _against(entry: Against) -> dict[str, Any]:
         "tuned_time": _ratio(entry.time),
         "default_time": _ratio(entry.default),
         "same_program": entry.step,
+        "same_run": entry.once,
         "environment_differs": entry.unlike,
         "context_differs": entry.circumstances,
     }

@@ -58,6 +58,8 @@ def comparison_paper(comparison: Comparison) -> Paper:
 def found(entry: Against) -> str:
     """One comparison in a phrase."""
     who = f"{entry.other.label} against {entry.base.label}"
+    if entry.once:
+        return f"{who}: one and the same run, nothing to compare but its forms"
     if entry.gain is None:
         return f"{who}: gains can't be compared, {_lacking(entry)}"
     unlike = f", in other environments ({', '.join(entry.unlike)})" if entry.unlike else ""
@@ -138,6 +140,8 @@ def _gains(group: Group) -> Section:
 
 
 def _versus(entry: Against) -> str:
+    if entry.once:
+        return "the same run"
     if entry.gain is None:
         return "can't be told"
     return "both keep the defaults" if _both_default(entry) else ratio(entry.gain)
@@ -184,7 +188,10 @@ def _environments(entries: Sequence[Against]) -> list[Block]:
         if entry.circumstances:
             table = _side_by_side("Circumstances that differ", entry, entry.circumstances)
             blocks.append(Fold(summary=f"{pair}: other circumstances", blocks=(table,)))
-    if entries and not any(entry.unlike for entry in entries):
+    untold = dict.fromkeys(s.label for entry in entries for s in (entry.base, entry.other) if not s.identity)
+    if untold:
+        blocks.insert(0, Prose(text=f"Not known where it was measured: {', '.join(untold)}.", tone="warn"))
+    elif entries and not any(entry.unlike for entry in entries):
         blocks.insert(0, Prose(text="All compared sides were measured in equal environments."))
     return blocks
 

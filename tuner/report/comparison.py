@@ -15,9 +15,12 @@ import msgspec
 from tuner.errors import UsageError
 from tuner.measure.across import geometric_mean, relative, time_gain
 from tuner.measure.types import Estimate, Verdict
-from tuner.report.sides import Side
+from tuner.report.sides import UNCHANGED, Side
 
 __all__ = ["Against", "Comparison", "Group", "Mean", "compare", "differences", "slower"]
+
+
+_SAME = 1e-6  # of a time, to what forms of one result round it
 
 
 class Against(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +29,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
     `gain`: of its settings over its own default, relative to that of the base (None: one of them has none).
     `time`: of its step with what it emits, `default`: of its default step, both from absolute times (None: unknown, or
     another objective). `unlike`, `circumstances`: identity and context that differ, name → (base, other). `step`: False
-    if the two are known to be different programs.
+    if the two are known to be different programs. `once`: both are of one run, so one and the same measurement.
     """
 
     base: Side
@@ -37,6 +40,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
     unlike: dict[str, tuple[str, str]]
     circumstances: dict[str, tuple[str, str]]
     step: bool
+    once: bool = False
 
     @property
     def undecided(self) -> tuple[Side, ...]:
@@ -108,6 +112,12 @@ def slower(comparison: Comparison, limit: float, *, by_time: bool = False) -> li
     bound = math.log1p(limit)
     found = []
     for entry in comparison.against:
+        if entry.once:
+            raise UsageError(
+                f"is the same run as {entry.base.label}: nothing was measured twice",
+                where=entry.other.label,
+                next="give the run that it is to be held against",
+            )
         estimate = entry.time if by_time else entry.gain
         if estimate is None or not math.isfinite(estimate.high) or (entry.undecided and not by_time):
             what = "two step times a side" if by_time else "a verdict faster or same on each side"
@@ -137,17 +147,30 @@ def _group(workload: str, sides: Sequence[Side]) -> Group:
 
 
 def _against(base: Side, other: Side) -> Against:
-    alike = base.per == other.per
+    alike, once = base.per == other.per, _once(base, other)
+    gain = relative(base.gain, other.gain) if base.gain and other.gain and alike else None
+    time = _time(base.best_pairs, other.best_pairs, (base.best_ms, other.best_ms)) if alike else None
+    default = _time(base.control_pairs, other.control_pairs, (base.control_ms, other.control_ms)) if alike else None
+    # One measurement has no error against itself.
+    gain, time, default = (UNCHANGED if once and known else known for known in (gain, time, default))
     return Against(
         base=base,
         other=other,
-        gain=relative(base.gain, other.gain) if base.gain and other.gain and alike else None,
-        time=_time(base.best_pairs, other.best_pairs, (base.best_ms, other.best_ms)) if alike else None,
-        default=_time(base.control_pairs, other.control_pairs, (base.control_ms, other.control_ms)) if alike else None,
-        unlike=differences(base.identity, other.identity),
-        circumstances=differences(base.context, other.context),
+        gain=gain,
+        time=time,
+        default=default,
+        once=once,
+        unlike=differences(base.identity, other.identity) if base.identity and other.identity else {},
+        circumstances=differences(base.context, other.context) if base.context and other.context else {},
         step=not (base.program and other.program) or base.program == other.program,
     )
+
+
+def _once(base: Side, other: Side) -> bool:
+    """Of one run, in whatever form: the same id and times. With --fresh a run keeps its id, and measures anew."""
+    times = (base.control_ms, other.control_ms), (base.best_ms, other.best_ms)
+    alike = all(a == b or (a and b and math.isclose(a, b, rel_tol=_SAME)) for a, b in times)
+    return bool(base.run) and base.run == other.run and alike
 
 
 def _time(base: Sequence[float], other: Sequence[float], single: tuple[float | None, float | None]) -> Estimate | None:

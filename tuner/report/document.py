@@ -100,9 +100,9 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def document(view: RunView, files: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The `RunDocument` of a run as plain JSON values: no NaN, no infinity. `files` adds to, or overrules, those that
-    the report stage recorded."""
-    known = {**(view.report.files if view.report else {}), **(files or {})}
+    """The `RunDocument` of a run as plain JSON values: no NaN, no infinity. `files`: those that are
+    there, None for those that were recorded."""
+    known = view.files if files is None else files
     confirm, step = view.confirm, next_step(view, known)
     estimate = confirm.estimate if confirm else None
     baseline_ms = _step_ms(view.baseline.control_ms if view.baseline else None)

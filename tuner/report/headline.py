@@ -9,6 +9,7 @@ import msgspec
 
 from tuner.knobs.config import DEFAULT, Config
 from tuner.measure.types import Verdict
+from tuner.report.commands import show_command
 from tuner.report.view import RunView
 from tuner.report.wording import change, count, duration, percent, ratio, reason, setting, speedup, value
 from tuner.store.records import ConfirmRecord
@@ -91,9 +92,8 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
     if view.confirm is None and not view.unfinished:
         return Next(command=again, purpose="starts the run")
     if view.confirm is None or view.all_failed or _none_held(view.confirm):
-        return Next(
-            command="tune show --failed", purpose="shows every failure with its log and the command to repeat it"
-        )
+        command = show_command("--failed", run="", command=view.command)
+        return Next(command=command, purpose="shows every failure with its log and the command to repeat it")
     if view.confirm.verdict is Verdict.FASTER:
         if "shell" in files:
             return Next(

@@ -49,7 +49,8 @@ def search_history(
     slow = sum(_gain(t) < low for t in timed)
 
     def draw(width: float) -> Canvas:
-        plot = Plot(width, _HEIGHT, x=(first, max(last, shortest)), y=(low - 2.5 * air, high + air))
+        # Above the fastest there is room for the stages' names.
+        plot = Plot(width, _HEIGHT, x=(first, max(last, shortest)), y=(low - 2.5 * air, high + 2 * air))
         about = max(3, int(width / 110))
         plot.y_axis(ratio_ticks(low - air, high + air, about=4), "speed-up" if plot.narrow else "speed-up over default")
         if not plot.narrow:

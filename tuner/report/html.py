@@ -12,6 +12,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from tuner.report.blocks import QUOTED, Figure, Paper, Section
+from tuner.report.layout import UNIT
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -53,9 +54,10 @@ def _templates() -> Environment:
 
 def _breaking(text: str) -> Markup:
     """`text` for a page of any width. Its long words (settings, paths, hashes) may be broken behind what joins their
-    parts, or every twelve characters, but not behind an option's dashes; what stands between backquotes is code."""
+    parts, or every twelve characters, but not behind an option's dashes; a number stays with its unit. What stands
+    between backquotes is code."""
     parts = (
-        Markup("<code>{}</code>").format(_words(part)) if quoted else _words(part)
+        Markup("<code>{}</code>").format(_words(part)) if quoted else _words(UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", part))
         for part, quoted in zip(QUOTED.split(text), cycle((False, True)))
     )
     return Markup().join(parts)

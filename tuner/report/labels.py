@@ -26,12 +26,17 @@ class Labels:
         self._x, self._y = x, y
         self._labels: list[Box] = []
         self._marks: list[Box] = []
+        self._lines: list[Box] = []
         self._leaders: list[Box] = []
         self._texts: list[tuple[float, float, str, str, str]] = []
 
     def mark(self, x: float, y: float, radius: float) -> None:
         """Here is a mark, which labels don't hide if they can stand elsewhere."""
         self._marks.append((x - radius - 1, y - radius, x + radius + 1, y + radius))
+
+    def line(self, start: float, end: float, y: float) -> None:
+        """Here is a level line, which labels of marks don't lie on if they can stand elsewhere."""
+        self._lines.append((start, y - 1, end, y + 1))
 
     def along(self, start: float, end: float, y: float, text: str) -> None:
         """The name of a line from `start` to `end`, above it: at its end, or where no mark is. Marks come before."""
@@ -54,6 +59,7 @@ class Labels:
                 cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
                 around.append((ring, x + cos * (radius + ring + width / 2), y + sin * (radius + ring + _ASCENT / 2)))
         clear = [place for place in around if self._free(_box(*place[1:], width), [*self._labels, *self._marks])]
+        clear = [place for place in clear if self._free(_box(*place[1:], width), self._lines)] or clear
         free = [place for place in [*within, *around] if self._free(_box(*place[1:], width), self._labels)]
         if within and free[:1] == within:
             clear = within

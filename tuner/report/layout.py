@@ -11,12 +11,12 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["Page"]
+__all__ = ["UNIT", "Page"]
 
 _NARROWEST = 30
 _PROSE = 110  # longer lines of prose are hard to read, however wide the terminal
 _GAP = 2
-_UNIT = re.compile(r"(\d) (%|(?:ms|s|min|h)\b)")  # a number stays with its unit
+UNIT = re.compile(r"(\d) (%|(?:ms|s|min|h)\b)")  # a number stays with its unit
 _ROOM = 28  # a last column narrower than this goes onto lines of its own
 
 
@@ -99,6 +99,6 @@ class Page:
 
     def _wrap(self, text: str, indent: int) -> list[str]:
         room = max(min(self.width, _PROSE) - indent, 12)
-        kept = _UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text)
+        kept = UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text)
         parts = textwrap.wrap(kept, room, break_long_words=False, break_on_hyphens=False)
         return [part.replace("\N{NO-BREAK SPACE}", " ") for part in parts]

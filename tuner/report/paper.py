@@ -45,12 +45,12 @@ _FILES = {
 def run_paper(
     events: Sequence[AnyEvent], *, files: Mapping[str, str] | None = None, beside: Path | None = None
 ) -> Paper:
-    """The report on a run, however far it came. `files` adds to, or overrules, those that the report stage recorded.
+    """The report on a run, however far it came. `files`: those that are there, None for those that were recorded.
 
     `beside`: the folder that the report will lie in, which links start from; None: links hold absolute paths.
     """
     view = RunView.of(events)
-    known = {**(view.report.files if view.report else {}), **(files or {})}
+    known = view.files if files is None else files
     confirm = view.confirm
     tone: Tone = _TONES.get(confirm.verdict, "warn") if confirm else "warn"
     identity = view.probe.environment.identity if view.probe else {}

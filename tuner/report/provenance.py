@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tuner.report.blocks import Block, Code, Commands, Fold, Link, Prose, Section, Table
+from tuner.report.commands import show_command
 from tuner.report.view import RunView
 from tuner.store.events import AnyEvent, SessionStarted
 
@@ -61,18 +61,16 @@ def _named(caption: str, named: Mapping[str, str]) -> Table:
 
 def _raw(view: RunView, files: Mapping[str, str], linked: Callable[[str], Link]) -> list[Block]:
     """Links to the raw data, and how to look into it."""
-    known = dict(files)
-    if files.get("events"):
-        known.setdefault("logs", str(Path(files["events"]).parent / "logs"))
-    rows = tuple((linked(known[name]), told) for name, told in _RAW.items() if known.get(name))
+    rows = tuple((linked(files[name]), told) for name, told in _RAW.items() if files.get(name))
     blocks: list[Block] = []
     if rows:
         blocks.append(Table(caption="Raw data", head=("file", "holds"), rows=rows))
     if view.trials:
-        run = f" --run {view.run}" if view.run else ""
-        number = (view.best_trial or view.trials[-1]).number
+        number = str((view.best_trial or view.trials[-1]).number)
         blocks += [
             Prose(text="One trial whole: its program, its numerics, its log. And all that failed."),
-            Commands(lines=(f"tune show {number}{run}", f"tune show --failed{run}")),
+            Commands(
+                lines=tuple(show_command(what, run=view.run, command=view.command) for what in (number, "--failed"))
+            ),
         ]
     return blocks

@@ -202,6 +202,7 @@ def _roof_lines(plot: Plot, ceiling: Ceiling, labels: Labels) -> None:
         if height < low or height - memory > right:
             continue
         plot.canvas.line(plot.x(height - memory), plot.y(height), plot.x.end, plot.y(height), "roof")
+        labels.line(plot.x(height - memory), plot.x.end, plot.y(height))
         if groups and plot.y(height) - plot.y(groups[-1][0][1]) < _NEAR:
             groups[-1].append((name, height))
         else:

@@ -33,7 +33,8 @@ _PRINTED = "give what `tune run --json` printed"
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """`name` as the user gave it; `label` for tables. `workload`: its file's stem; "" if there is none.
+    """`name` as the user gave it; `label` for tables. `workload`: its file's stem; "" if there is none. `run`: the
+    id of the run that measured it, "" if none did.
 
     `gain`: what is emitted, over this run's own default; 0 where the defaults stay, None without a verdict. `measured`:
     the best finalist's, whatever became of it. `control_ms`, `best_ms`: values of the objective with the defaults and
@@ -45,6 +46,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     kind: Literal["run", "bundle", "document", "env-file"]
     workload: str = ""
+    run: str = ""
     program: str = ""
     identity: dict[str, str] = {}
     context: dict[str, str] = {}
@@ -105,6 +107,7 @@ def _of_run(name: str, run: StoredRun) -> Side:
         label=run.id,
         kind="run",
         workload=Path(view.workload).stem,
+        run=view.run,
         program=baseline.program if baseline else "",
         identity=probe.environment.identity if probe else {},
         context=probe.environment.context if probe else {},
@@ -131,6 +134,7 @@ def _of_bundle(name: str, bundle: Bundle) -> Side:
         label=f"{made.run}/{bundle.path.name}",
         kind="bundle",
         workload=Path(made.workload).stem,
+        run=made.run,
         program=made.program,
         identity=made.environment.identity,
         context=made.environment.context,
@@ -168,6 +172,7 @@ def _of_document(name: str, path: Path) -> Side:
         label=made.run,
         kind="document",
         workload=Path(made.workload).stem,
+        run=made.run,
         program=made.program or "",
         identity=made.environment.identity if made.environment else {},
         context=made.environment.context if made.environment else {},

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tuner.knobs import KnobStatus
 from tuner.measure.objective import Objective
 from tuner.measure.types import Verdict
+from tuner.report.commands import show_command
 from tuner.report.headline import headline, next_step
 from tuner.report.layout import Page
 from tuner.report.noise import claims, draws, noise, resolved
@@ -32,11 +33,11 @@ _NAMES = 4
 def render_result(
     view: RunView, *, width: int = 100, color: bool = False, files: Mapping[str, str] | None = None
 ) -> str:
-    """The whole result, verdict first. `files` adds to, or overrules, those that the report stage recorded.
+    """The whole result, verdict first. `files`: those that are there, None for those that were recorded.
 
     Without `color` the text holds no escape codes. Settings, paths and commands are never cut or broken.
     """
-    known = {**(view.report.files if view.report else {}), **(files or {})}
+    known = view.files if files is None else files
     page = Page(width)
     style = _VERDICT_STYLE[view.confirm.verdict] if view.confirm else "bold yellow"
     page.prose(headline(view), style=style)
@@ -154,7 +155,8 @@ def _others(page: Page, view: RunView) -> None:
 def _failed(page: Page, view: RunView) -> None:
     if not view.failures and not view.session_failures:
         return
-    candidates = f"{count(view.failed_total, 'candidate')}; each one: tune show --failed"
+    command = show_command("--failed", run="", command=view.command)
+    candidates = f"{count(view.failed_total, 'candidate')}; each one: {command}"
     page.heading("failed", candidates if view.failures else "no candidate, but sessions ended by themselves")
     rows = []
     for kind, entries in view.failures.items():

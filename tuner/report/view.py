@@ -192,6 +192,11 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.convert({"name": self.options.get("objective", "mean")}, Objective)
 
     @property
+    def files(self) -> dict[str, str]:
+        """The run's files by name, where it wrote them: they need not be there any more."""
+        return self.report.files if self.report else {}
+
+    @property
     def best_trial(self) -> TrialFinished | None:
         """The fastest trial that sets anything, None if none was timed."""
         timed = [trial for trial in self.trials if trial.value is not None and trial.config != DEFAULT]

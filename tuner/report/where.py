@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
 from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, RankRow, Roofline, StepProfile
 from tuner.report.blocks import Block, Cell, Code, Commands, Fold, Prose, Section, Table
+from tuner.report.commands import profile_command
 from tuner.report.layout import Page
 from tuner.report.roofs import roofs
 from tuner.report.stacked import stacked
@@ -48,8 +48,8 @@ def where_section(view: RunView) -> Section:
         blocks = profile_blocks(sides)
         blocks.insert(0, Prose(text="Each in a fresh process of its own, in which nothing was measured."))
     elif view.confirm is not None:
-        found = ["--run", view.run] if view.confirm.chosen != DEFAULT else []
-        command = shlex.join(["tune", "profile", view.workload, *found])
+        found = view.run if view.confirm.chosen != DEFAULT else ""
+        command = profile_command(view.workload, run=found, command=view.command)
         blocks = [Prose(text="This run took no profile. By itself:"), Commands(lines=(command,))]
     return Section(name="where", title="Where the time went", blocks=tuple(blocks))
 

@@ -12,7 +12,7 @@ from tuner.store.disk import disk_error
 from tuner.store.events import AnyEvent
 from tuner.store.folder import RunFolder
 
-__all__ = ["run_files", "write_reports"]
+__all__ = ["linked_files", "run_files", "write_reports"]
 
 
 def run_files(folder: RunFolder) -> dict[str, str]:
@@ -30,9 +30,15 @@ def run_files(folder: RunFolder) -> dict[str, str]:
     return {name: str(path) for name, path in files.items() if path.exists()}
 
 
+def linked_files(folder: RunFolder) -> dict[str, str]:
+    """Those that a report links to: the run's, and the folder of what its processes printed."""
+    return run_files(folder) | ({"logs": str(folder.logs)} if folder.logs.exists() else {})
+
+
 def write_reports(events: Sequence[AnyEvent], folder: RunFolder) -> tuple[Path, Path]:
     """Write ``report.html`` and ``report.md`` into the run's folder. Raises StoreError if the disk refuses."""
-    paper = run_paper(events, files=run_files(folder), beside=folder.path)
+    own = {"report": str(folder.report_html), "summary": str(folder.report_markdown)}
+    paper = run_paper(events, files=linked_files(folder) | own, beside=folder.path)
     _write(folder.report_html, render_html(paper))
     _write(folder.report_markdown, render_markdown(paper))
     return folder.report_html, folder.report_markdown

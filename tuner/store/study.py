@@ -104,7 +104,9 @@ def load_study(url: str, first: RunStarted) -> Study:
     except (OptunaError, sqlalchemy.exc.SQLAlchemyError) as error:
         raise StoreError(f"the Optuna study can't be read: {explain(error)}", where=shown(url)) from error
     raise StoreError(
-        f"no study of run {first.run} is in the database", where=shown(url), next="the same tune command adds it"
+        f"no study of run {first.run} is in the database",
+        where=shown(url),
+        next="`tune store rebuild` makes it from the event log",
     )
 
 

@@ -10,8 +10,10 @@ import socket
 import sys
 from pathlib import Path
 
+from tuner.protocol.alone import ALONE
 from tuner.protocol.codec import to_json
 from tuner.protocol.messages import Hello
+from tuner.worker.alone import alone
 from tuner.worker.join import RANK, address, place_of
 from tuner.worker.loop import Loop
 from tuner.worker.pipe import Pipe
@@ -29,7 +31,11 @@ def main() -> None:
 
     A worker that a launcher started is told in its arguments where its parent listens (host:port), and the file of the
     word that it must open with: launchers don't hand every variable on, and a command line is no place for secrets.
+    With `ALONE` first there is no parent, and a workload's steps are all that it runs.
     """
+    if sys.argv[1:2] == [ALONE]:
+        alone(sys.argv[2:])
+        return
     launched = len(sys.argv) == 3
     if launched:
         os.environ[NONCE] = Path(sys.argv[2]).read_text()
