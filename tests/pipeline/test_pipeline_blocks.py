@@ -10,6 +10,8 @@ from tuner.session import FakeMachine, NoiseModel
 from tuner.store.events import OffsetMeasured, PairTimed, RoundTimed, StageFinished, TrialFinished
 from tuner.store.records import BaselineRecord, ConfirmRecord
 
+pytestmark = pytest.mark.slow
+
 GOOD = ("xla_good", "true")
 EFFECTS = {GOOD: -0.05, ("xla_bad", "true"): 0.03}
 
