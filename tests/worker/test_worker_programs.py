@@ -129,7 +129,8 @@ def test_sessions_compare_results_by_one_set_of_programs(tmp_path: Path, monkeyp
     first.quiet()
     kept = {path.name for path in (tmp_path / "programs").iterdir()}
     assert [leaf.l2 for leaf in asked(first).leaves] == [0, 0, 0, 0]
-    assert len(kept) == 2  # after one step, and after the last, which is compared with where it began as well
+    # The floats after one step, and after the last, where they are compared with where they began as well; the masks.
+    assert len(kept) == 3
     found = {(leaf.path, leaf.steps): leaf for leaf in asked(later).leaves}
     assert found["out[0]", 1].l2 == pytest.approx(0.01, rel=1e-3)
     assert found["out[0]", 2].l2 == pytest.approx(0.0201, rel=1e-3)

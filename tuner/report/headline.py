@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from tuner.knobs.config import DEFAULT, Config
 from tuner.measure.types import Verdict
-from tuner.report.commands import show_command
+from tuner.report.commands import fresh_command, longer_command, show_command
 from tuner.report.view import RunView
 from tuner.report.wording import change, count, duration, percent, ratio, reason, setting, speedup, value
 from tuner.store.records import ConfirmRecord
@@ -102,11 +102,11 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
             )
         return Next(command=again, purpose="builds the files that are missing")
     if view.confirm.verdict is Verdict.UNSTABLE:
-        return Next(command=shlex.join(_afresh(view.command)), purpose=_steadier(view))
+        return Next(command=fresh_command(view.command), purpose=_steadier(view))
     skipped = view.counts.left.get("skipped", 0)
     if view.confirm.verdict is Verdict.UNCLEAR:
         reach = f" and reaches more of the {count(skipped, 'knob')} that had no room" if skipped else ""
-        longer = shlex.join(_longer(view))
+        longer = longer_command(view.command, budget_s=float(view.options.get("budget_s", 0.0)))
         means = "in twice the time" if longer else "a larger --budget"
         return Next(command=longer, purpose=f"{means} resolves smaller gains{reach}")
     untried = f"; {count(skipped, 'knob')} had no room in the budget: a larger one tries more" if skipped else ""
@@ -123,26 +123,6 @@ def _by_hand(view: RunView, chosen: Config) -> str:
     carriers = {knob.name: knob.carrier for knob in view.probe.knobs} if view.probe else {}
     left = [setting(n, v) for n, v in chosen.settings if carriers.get(n) in ("workload", "layout")]
     return f"; no variable carries {', '.join(left)}: start it that way yourself" if left else ""
-
-
-def _longer(view: RunView) -> list[str]:
-    """The run's command with twice its budget; empty where the log doesn't tell either."""
-    seconds = 2 * float(view.options.get("budget_s", 0.0))
-    if not view.command or not seconds:
-        return []
-    end = view.command.index("--") if "--" in view.command else len(view.command)
-    own = list(view.command[:end])
-    if "--budget" in own:
-        at = own.index("--budget")
-        own[at : at + 2] = []
-    own = [word for word in own if not word.startswith("--budget=")]
-    return [*own, "--budget", f"{seconds / 60:g}m" if seconds % 60 == 0 else f"{seconds:g}s", *view.command[end:]]
-
-
-def _afresh(command: Sequence[str]) -> list[str]:
-    """`command` with ``--fresh``, before the workload's own arguments: as it stands it would show this result again."""
-    end = command.index("--") if "--" in command else len(command)
-    return [*command[:end], "--fresh", *command[end:]] if command else []
 
 
 def _steadier(view: RunView) -> str:

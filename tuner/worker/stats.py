@@ -83,8 +83,8 @@ def compared_on_device(
         same = start.candidate is start.reference  # but for a nudge, and then it needn't be sent twice
         starts = [begun, begun if same else jax.device_put(start.candidate, candidate.sharding)]
     if not (_is_float(reference.dtype) and _is_float(candidate.dtype)):
-        still = bool(starts) and bool(_still(jnp, reference, candidate, *starts))
-        return Difference(float(jnp.mean(reference != candidate)), 0.0, True, still=still)
+        share, still = run(_counted_on_device, reference, candidate, *starts)
+        return Difference(float(share), 0.0, True, still=bool(still))
     with jax.enable_x64(True):
         scale = None
         if _needs_scale(reference, candidate):
@@ -249,6 +249,12 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
 def _largest_on_device(*arrays: Any) -> Any:
     wide = [jnp.abs(_real(jnp, array).astype(jnp.float64)) for array in arrays]
     return jnp.max(jnp.stack([jnp.max(jnp.where(jnp.isfinite(w), w, 0.0)) for w in wide]))
+
+
+@jax.jit
+def _counted_on_device(reference: Any, candidate: Any, *starts: Any) -> Any:
+    """The share of entries that differ, and whether the candidate alone stood still."""
+    return jnp.mean(reference != candidate), _still(jnp, reference, candidate, *starts) if starts else False
 
 
 @jax.jit
