@@ -69,7 +69,7 @@ def compared(
         sums = _Sums.empty(shape, moved=start is not None)
         for place in _blocks(shape):
             sums.add(_sums(np, scale, *(array[place] for array in arrays)), place)
-    return _finished(sums)
+        return _finished(*map(float, _totals(np, sums)))
 
 
 def compared_on_device(
@@ -83,13 +83,14 @@ def compared_on_device(
         same = start.candidate is start.reference  # but for a nudge, and then it needn't be sent twice
         starts = [begun, begun if same else jax.device_put(start.candidate, candidate.sharding)]
     if not (_is_float(reference.dtype) and _is_float(candidate.dtype)):
-        share, still = run(_counted_on_device, reference, candidate, *starts)
-        return Difference(float(share), 0.0, True, still=bool(still))
+        share, still = np.asarray(run(_counted_on_device, reference, candidate, *starts)).tolist()
+        return Difference(share, 0.0, True, still=bool(still))
     with jax.enable_x64(True):
         scale = None
         if _needs_scale(reference, candidate):
             scale = _scale(float(run(_largest_on_device, reference, candidate)))
-        return _finished(_Sums(*jax.device_get(run(_sums_on_device, scale, reference, candidate, *starts))))
+        # One small array: each that is fetched costs a wait, and a long vector's slices are as many as its elements.
+        return _finished(*np.asarray(run(_totals_on_device, scale, reference, candidate, *starts)).tolist())
 
 
 @dataclass
@@ -190,31 +191,56 @@ def _scale(largest: float) -> float:
     return math.ldexp(1.0, min(math.frexp(largest)[1], 1000)) if largest > 0 else 1.0
 
 
-def _finished(sums: _Sums) -> Difference:
-    error, size = math.sqrt(float(sums.total)), math.sqrt(float(np.sum(sums.norms[0])))
-    l2, slope = _ratio(error, size), _largest_slope(sums.dots, sums.norms)
-    if not sums.moved_norms:
-        return Difference(l2, slope, bool(sums.masks))
-    movement = math.sqrt(float(np.sum(sums.moved_norms[0])))
-    return Difference(
-        l2,
-        slope,
-        bool(sums.masks),
-        travel=_ratio(movement, size),
-        # Of a reference that has not moved nothing can be said but by the value.
-        moved_l2=_ratio(error, movement) if movement > 0 else 0.0,
-        moved_slope=_largest_slope(sums.moved_dots, sums.moved_norms) if movement > 0 else 0.0,
-        still=bool(sums.still) and not bool(sums.rested),
+def _totals(xp: Any, sums: _Sums) -> tuple[Any, ...]:
+    """What `_finished` takes, each a number or a truth."""
+    moves = bool(sums.moved_norms)
+    return (
+        sums.masks,
+        sums.total,
+        xp.sum(sums.norms[0]),
+        _largest_slope(xp, sums.dots, sums.norms),
+        moves,
+        xp.sum(sums.moved_norms[0]) if moves else 0.0,
+        _largest_slope(xp, sums.moved_dots, sums.moved_norms) if moves else 0.0,
+        sums.still,
+        sums.rested,
     )
 
 
-def _largest_slope(dots: Any, norms: Any) -> float:
-    slopes = [0.0]
+def _finished(
+    masks: float,
+    error2: float,
+    size2: float,
+    slope: float,
+    moves: float,
+    movement2: float,
+    moved_slope: float,
+    still: float,
+    rested: float,
+) -> Difference:
+    """From squared norms of the difference, the reference and its movement, the largest slopes, and truths."""
+    error, size, movement = math.sqrt(error2), math.sqrt(size2), math.sqrt(movement2)
+    if not moves:
+        return Difference(_ratio(error, size), slope, bool(masks))
+    return Difference(
+        _ratio(error, size),
+        slope,
+        bool(masks),
+        travel=_ratio(movement, size),
+        # Of a reference that has not moved nothing can be said but by the value.
+        moved_l2=_ratio(error, movement) if movement > 0 else 0.0,
+        moved_slope=moved_slope if movement > 0 else 0.0,
+        still=bool(still) and not rested,
+    )
+
+
+def _largest_slope(xp: Any, dots: Any, norms: Any) -> Any:
+    """The largest |⟨d, r⟩| / ‖r‖² of all slices, small ones counted as of their axis' mean size; 0 where all are 0."""
+    slopes = []
     for dot, norm in zip(dots, norms, strict=True):
-        floor = np.maximum(norm, np.mean(norm))
-        if (weight := float(np.max(floor))) > 0:
-            slopes.append(float(np.max(np.abs(dot) / np.where(floor > 0, floor, weight))))
-    return max(slopes)
+        floor = xp.maximum(norm, xp.mean(norm))
+        slopes.append(xp.max(xp.abs(dot) / xp.where(floor > 0, floor, 1.0)))  # ⟨d, r⟩ is 0 where r is
+    return xp.max(xp.stack(slopes))
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -254,9 +280,12 @@ def _largest_on_device(*arrays: Any) -> Any:
 @jax.jit
 def _counted_on_device(reference: Any, candidate: Any, *starts: Any) -> Any:
     """The share of entries that differ, and whether the candidate alone stood still."""
-    return jnp.mean(reference != candidate), _still(jnp, reference, candidate, *starts) if starts else False
+    still = _still(jnp, reference, candidate, *starts) if starts else jnp.bool_(False)
+    share = jnp.mean(reference != candidate)
+    return jnp.stack([share, still.astype(share.dtype)])
 
 
 @jax.jit
-def _sums_on_device(scale: Any, *arrays: Any) -> Any:
-    return _sums(jnp, scale, *(_real(jnp, array) for array in arrays))
+def _totals_on_device(scale: Any, *arrays: Any) -> Any:
+    totals = _totals(jnp, _Sums(*_sums(jnp, scale, *(_real(jnp, array) for array in arrays))))
+    return jnp.stack([jnp.asarray(total, jnp.float64) for total in totals])
