@@ -97,7 +97,7 @@ def real(options: argparse.Namespace) -> dict[str, object]:
     return result
 
 
-class _Moments:
+class Moments:
     """A listener that notes what the made-up clock says at each event."""
 
     def __init__(self, machine: FakeMachine) -> None:
@@ -140,7 +140,7 @@ def made_up(options: argparse.Namespace) -> dict[str, object]:
                     sketch=Sketch(operations={"add": 9}, input_bytes=1 << (20 if file == "small" else 23)),
                     name=file,
                 )
-                moments = _Moments(machine)
+                moments = Moments(machine)
                 outcome = tune(
                     RunOptions(
                         workload=folder / f"{file}.py",
