@@ -12,6 +12,7 @@ from tuner.measure import (
     Verdict,
     confirm,
     control_noise,
+    opens_apart,
     resolution,
     steady_after,
     steps_per_block,
@@ -28,6 +29,21 @@ def test_the_noise_of_a_round_is_told_from_a_twin_of_the_control() -> None:
     assert found.drift == 0.0
     assert abs(found.autocorrelation) < 0.12
     assert found.n == 400
+
+
+def test_what_begins_a_round_is_told_from_what_follows() -> None:
+    rng = np.random.default_rng(5)
+
+    def rounds(effect: float, *, sd: float = 0.005, n: int = 12) -> list[tuple[float, float]]:
+        logs = sd * rng.standard_normal((n, 2))
+        return [(0.1 * math.exp(a - effect), 0.1 * math.exp(b)) for a, b in logs]
+
+    assert all(opens_apart(rounds(0.02), 0.005) for _ in range(50))
+    assert all(opens_apart(rounds(-0.02), 0.005) for _ in range(50))
+    assert sum(opens_apart(rounds(0.0), 0.005) for _ in range(400)) <= 28  # 5 %, or less
+    assert not any(opens_apart(rounds(0.001, sd=0.0001), 0.005) for _ in range(50))  # plain, and no matter
+    with pytest.raises(ValueError, match="positive"):
+        opens_apart([(0.1, 0.0)] * 12, 0.005)
 
 
 def test_a_few_stalls_do_not_pass_for_noise() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import pytest
 from made_up_knobs import knob, space
 
@@ -96,3 +98,37 @@ def test_a_session_that_is_certainly_slower_needs_no_closer_look(tune_on, tmp_pa
     (trial,) = [e for e in outcome.events if isinstance(e, TrialFinished) and "FAKE_VARIABLE" in e.config.names]
     assert trial.estimate is not None
     assert trial.estimate.low < -change < trial.estimate.high
+
+
+def equal_trials(outcome) -> list[float]:
+    """Gains of settings that make other programs, as fast as the control."""
+    return [
+        e.estimate.gain
+        for e in outcome.events
+        if isinstance(e, TrialFinished) and e.stage == "screen" and e.estimate is not None and e.shared_with < 0
+    ]
+
+
+def test_a_card_at_its_power_limit_does_not_flatter_the_control_that_opens_a_round(tune_on, options, monkeypatch):
+    """After a pause its first block is faster."""
+    several = space(*(knob(f"xla_other_{i}") for i in range(8)))
+    options.workload.with_name("made_up.toml").write_text(several)
+
+    def card(rested: float) -> FakeMachine:
+        return FakeMachine(platform="gpu", step_ms=2, rested=rested, noise=NoiseModel(block_sd=0.0005), seed=3)
+
+    limited = tune_on(card(0.02), platform="gpu", fresh=True)
+    found = baseline_of(limited)
+    assert found.opening_steps * 2e-3 == pytest.approx(0.3, rel=0.05)
+    assert found.noise < 0.002
+    assert len(equal_trials(limited)) == 8
+    assert abs(fmean(equal_trials(limited))) < 0.0006
+    firsts = [e.blocks[0].first_s for e in limited.events if isinstance(e, RoundTimed) and e.stage == "screen"]
+    assert firsts
+    assert min(firsts) > 0.29
+    at_ease = tune_on(card(0.0), platform="gpu", fresh=True)
+    assert baseline_of(at_ease).opening_steps == 0
+    monkeypatch.setattr(baseline, "opens_apart", lambda *_: False)
+    flattered = tune_on(card(0.02), platform="gpu", fresh=True)
+    assert baseline_of(flattered).noise > 0.01
+    assert fmean(equal_trials(flattered)) < -0.0012

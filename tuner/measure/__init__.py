@@ -29,7 +29,15 @@ if TYPE_CHECKING:
         turns_worth,
     )
     from tuner.measure.minimise import allowed_loss, not_inferior, smallest_not_inferior
-    from tuner.measure.noise import ControlNoise, control_noise, resolution, spread, steady_after, steps_per_block
+    from tuner.measure.noise import (
+        ControlNoise,
+        control_noise,
+        opens_apart,
+        resolution,
+        spread,
+        steady_after,
+        steps_per_block,
+    )
     from tuner.measure.numerics import COARSE_NUDGE, epsilon, judge, second_chance, tolerances
     from tuner.measure.objective import OBJECTIVES, BlockForm, Objective
     from tuner.measure.racing import RaceState, race
@@ -76,6 +84,7 @@ __all__ = [
     "log_ratios",
     "noise_levels",
     "not_inferior",
+    "opens_apart",
     "pair_levels",
     "pair_of",
     "plan_pairs",
@@ -125,6 +134,7 @@ _HOMES = {
     "combine": "estimates",
     "confirm": "confirmation",
     "control_noise": "noise",
+    "opens_apart": "noise",
     "difference": "estimates",
     "even_forms": "blocks",
     "estimate": "estimates",

@@ -20,11 +20,13 @@ _QUANTILES = {"p50": 0.5, "p99": 0.99}
 
 
 class BlockForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How a block is timed; the fields mean what `Arm`'s do."""
+    """How a block is timed; the fields mean what `Arm`'s do. `opening`: steps more that the first block of a round
+    discards, see `tuner.measure.opens_apart`."""
 
     steps: int
     warm_up: int = 1
     quantile: float | None = None
+    opening: int = 0
 
     def arm(self, handle: str) -> Arm:
         """The request for a block of `handle`."""

@@ -20,6 +20,7 @@ from tuner.measure import (
     PairPlan,
     block_form,
     control_noise,
+    opens_apart,
     pair_levels,
     plan_pairs,
     process_sd_with,
@@ -47,6 +48,7 @@ _BLOCK_S = {"gpu": 0.2, "cpu": 0.05}
 # Of the budget, what a block of steps timed one by one may take at most: a run has some hundreds of blocks.
 _BLOCK_SHARE = 1 / 400
 _TWIN = "control-twin"
+_OPENING = 1.5  # blocks: on a card 0.3 s, after which clocks are where they stay
 # Rounds of control against control: at least so many, at most five times that, within this share of the budget.
 _MIN_ROUNDS = 12
 _NOISE_SHARE = 0.03
@@ -77,7 +79,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     numerics_steps = max(2, min(_NUMERICS_STEPS, int(_NUMERICS_S / max(step_s, 1e-9))))
     benign = _benign(run, bench)
     limits = _null_set(run, bench, numerics_steps, benign)
-    noise, control_s = _noise(run, bench, form)
+    form, noise, control_s = _opened(run, bench, form)
     exploring_steps, exploring_noise = _exploring(run, bench, form, noise.sd)
     bench.name_stragglers()
     process_sd, known_pairs = _process_spread(run, bench, noise)
@@ -134,6 +136,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
         reset_s=reset_s,
         exploring_steps=exploring_steps,
         exploring_noise=exploring_noise,
+        opening_steps=form.opening,
     )
     run.plan(record)
     return record
@@ -218,26 +221,43 @@ def _exploring(run: Run, bench: Bench, form: BlockForm, noise: float) -> tuple[i
     wanted = _QUIET * run.margin
     steps = shorter(form.steps, noise, wanted) if form.quantile is None else form.steps
     if steps < form.steps:
-        found, _ = _noise(run, bench, msgspec.structs.replace(form, steps=steps), share=0.0)
+        found, *_ = _noise(run, bench, msgspec.structs.replace(form, steps=steps), share=0.0)
         if found.sd <= _NOISIER * wanted:
             return steps, found.sd
     return form.steps, noise
 
 
-def _noise(run: Run, bench: Bench, form: BlockForm, *, share: float = _NOISE_SHARE) -> tuple[ControlNoise, float]:
-    """Control against control, in rounds of the same form that candidates get, for that share of the budget."""
+def _opened(run: Run, bench: Bench, form: BlockForm) -> tuple[BlockForm, ControlNoise, float]:
+    """`form`, its rounds opened by steps that don't count where the first block of a round is unlike the others; the
+    noise of a round, and what the control takes."""
+    noise, rounds, control_s = _noise(run, bench, form)
+    accelerator = run.loaded.platform != "cpu"
+    if accelerator and form.quantile is None and opens_apart(rounds, run.margin):
+        form = msgspec.structs.replace(form, opening=math.ceil(_OPENING * form.steps))
+        noise, _, control_s = _noise(run, bench, form)
+    return form, noise, control_s
+
+
+def _noise(
+    run: Run, bench: Bench, form: BlockForm, *, share: float = _NOISE_SHARE
+) -> tuple[ControlNoise, list[tuple[float, float]], float]:
+    """Control against control, in rounds of the same form that candidates get, for that share of the budget: the noise,
+    seconds a step of both blocks of each round in their order, and the control's median."""
     seconds = share * run.options.budget_s
     began = run.budget.now()
     gains: list[float] = []
     times: list[float] = []
+    rounds: list[tuple[float, float]] = []
     while len(gains) < _MIN_ROUNDS or (run.budget.now() - began < seconds and len(gains) < 5 * _MIN_ROUNDS):
         result, failures = bench.round("baseline", [_TWIN], form)
         if failures:
             raise SessionEnded(failures[_TWIN])
         gains.append(result[_TWIN])
-        times.append(bench.last_control_s)
+        first, second = bench.last
+        times.append(bench.value_s(first if first.id == CONTROL else second))
+        rounds.append((first.step_s, second.step_s))
         run.status("baseline", "control against control", done=len(gains), total=_MIN_ROUNDS)
-    return control_noise(gains, times), sorted(times)[len(times) // 2]
+    return control_noise(gains, times), rounds, sorted(times)[len(times) // 2]
 
 
 def _benign(run: Run, bench: Bench) -> list[str]:

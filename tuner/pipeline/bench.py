@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tuner.errors import SessionEnded
 from tuner.knobs import DEFAULT, PGLE, Config, fingerprint, recipe_of, split, variant
@@ -52,7 +52,7 @@ class Bench:
         self.launch = launch(run, name, role=role, config=config)
         self.session: Session = run.factory(self.launch)
         self.offset: Estimate | None = None
-        self.last_control_s = math.nan
+        self.last: tuple[Block, ...] = ()  # of the last round
         self.traced = False
         self._compiled: dict[Config, Compiled] = {}
         self._closed = False
@@ -218,6 +218,7 @@ class Bench:
         """
         for attempt in range(REDO + 1):
             arms = [form.arm(h) for h in schedule(handles, control=CONTROL, rng=self.run.rng)]
+            arms[0] = replace(arms[0], warm_up=arms[0].warm_up + form.opening)
             began = self.run.sample()
             entries = self.session.round(arms)
             ended = self.run.sample()
@@ -238,8 +239,7 @@ class Bench:
             )
             if not trouble or attempt == REDO:
                 break
-        controls = sorted(self.value_s(b) for b in blocks if b.id == CONTROL)
-        self.last_control_s = controls[len(controls) // 2]
+        self.last = blocks
         return log_ratios([b for b in blocks if b.id not in failures], CONTROL), failures
 
     def value_s(self, block: Block) -> float:

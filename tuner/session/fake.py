@@ -139,7 +139,7 @@ class FakeSession:
         self._life.require()
         if function:
             return self._other(function).round(arms, reset=reset)
-        return tuple(self._block(arm) for arm in arms)
+        return tuple(self._block(arm, rested=index == 0) for index, arm in enumerate(arms))
 
     def numerics(
         self,
@@ -336,7 +336,7 @@ class FakeSession:
         log_time = self._machine.log_ratio(candidate.settings, step=step) + self._bias + candidate.bias
         return self._machine.step_ms / 1000 * math.exp(log_time)
 
-    def _block(self, arm: Arm) -> Block | Failure:
+    def _block(self, arm: Arm, *, rested: bool) -> Block | Failure:
         candidate = self._candidates.get(arm.id)
         if candidate is None:
             return _unknown(arm.id, "round")
@@ -350,6 +350,8 @@ class FakeSession:
         shared = self._machine.shared_noise(sum((counts[n] + discarded) * s for n, s in quiet.items()))
         timed_s = sum(counts[n] * s for n, s in quiet.items())
         factor = math.exp(shared + self._machine.unrest() * candidate.own.next(timed_s))
+        if rested:
+            factor *= math.exp(-self._machine.rested_share(discarded * sum(quiet.values()), timed_s))
         seconds = factor * timed_s
         first_s = factor * discarded * sum(quiet.values())
         self._machine.advance(first_s + seconds)

@@ -26,6 +26,8 @@ __all__ = ["FakeMachine", "Fault", "Settings"]
 
 V = TypeVar("V")
 
+_REST_S = 0.25  # after a pause
+
 # Stands in names that are made up so that no compiler has them.
 _NO_SUCH = "no_such"
 
@@ -73,7 +75,8 @@ class FakeMachine:
     comes of PGLE profiles; a candidate with one, in any form, has the setting ("pgle", "on").
 
     `noise`: what varies; sessions alive together share the machine's part of it in time. `hang_s`: how long a hang
-    lasts until it is cut. `starts_beside`: how many processes made at one moment start at the same time.
+    lasts until it is cut. `starts_beside`: how many processes made at one moment start at the same time. `rested`: log
+    time that steps take less of in the first quarter of a second of each round, since it follows a pause.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class FakeMachine:
         starts_beside: int = 1,
         compile_s: float = 1.0,
         hang_s: float = 120.0,
+        rested: float = 0.0,
         platform: str = "cpu",
         device_count: int = 1,
         collectives: Mapping[str, int] | None = None,
@@ -126,6 +130,7 @@ class FakeMachine:
         self.starts_beside = starts_beside
         self.compile_s = compile_s
         self.hang_s = hang_s
+        self.rested = rested
         self.platform = platform
         self.device_count = device_count
         self.collectives = dict(collectives or {})
@@ -239,6 +244,10 @@ class FakeMachine:
     def unrest(self) -> float:
         """What a block's own noise is multiplied by now."""
         return self._shared.unrest()
+
+    def rested_share(self, before_s: float, seconds: float) -> float:
+        """What a block that follows a pause takes less of log time, `before_s` of discarded steps in front of it."""
+        return self.rested * min(1.0, max(0.0, _REST_S - before_s) / seconds)
 
     def refuses_option(self, name: str, value: OptionValue) -> str:
         """The compiler's complaint about an option's value, as strict as it is; "" if it takes it."""

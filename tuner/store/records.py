@@ -77,7 +77,8 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     processes takes; `reserve_s`: what confirm and seal need. `skipped`: stages that the budget has no room for.
     `exploring_steps`: steps of a block while candidates are looked for, whose rounds have `exploring_noise` (0 in older
     logs: as many as elsewhere). `first_program`: the program of the very first call, "" where it is `program`.
-    `reset_s`: what putting the state back takes before a block.
+    `reset_s`: what putting the state back takes before a block. `opening_steps`: what a round's first block discards
+    besides, because it follows a pause.
     """
 
     program: str
@@ -109,6 +110,7 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     reset_s: float = 0.0
     exploring_steps: int = 0
     exploring_noise: float = 0.0
+    opening_steps: int = 0
 
     def limits(self, *, strict: bool) -> tuple[Tolerance, ...]:
         """The numerics gate's limits; `strict`: for settings declared to trade accuracy (older logs have none)."""
@@ -117,7 +119,12 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
     @property
     def form(self) -> BlockForm:
         """How blocks are timed whose samples prove something."""
-        return BlockForm(steps=self.steps_per_block, warm_up=self.warm_up, quantile=self.objective.quantile)
+        return BlockForm(
+            steps=self.steps_per_block,
+            warm_up=self.warm_up,
+            quantile=self.objective.quantile,
+            opening=self.opening_steps,
+        )
 
     @property
     def exploring(self) -> BlockForm:
