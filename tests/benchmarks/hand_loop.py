@@ -199,11 +199,40 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
+def between_processes(rounds: Sequence[Mapping[str, float | None]]) -> float:
+    """Standard deviation of log time between fresh processes of one config, pooled over configs; 0 from one round."""
+    logs = [[math.log(ms) for r in rounds if (ms := r[name]) is not None] for name in rounds[0]]
+    several = [values for values in logs if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in several)
+    return math.sqrt(sum(statistics.variance(v) * (len(v) - 1) for v in several) / freedom) if freedom else 0.0
+
+
+def without_levels(rounds: Sequence[Mapping[str, float | None]]) -> list[dict[str, float | None]]:
+    """`rounds` without what they all have in common: the machine's drift, which a control beside a config shares."""
+    levels = [statistics.fmean(math.log(ms) for ms in r.values() if ms is not None) for r in rounds]
+    return [
+        {name: None if ms is None else ms / math.exp(level) for name, ms in r.items()}
+        for r, level in zip(rounds, levels, strict=True)
+    ]
+
+
+def widen(arm: Mapping[str, Any], spread: float) -> None:
+    """Make half widths of gains over the default, wherever the step runs next. By hand the default is another trial, as
+    wide; and what either arm saw in one process another process has differently, on both sides of the ratio."""
+    trials = [t for t in arm["trials"] if t.get("half_width") is not None]
+    default = trials[0]["half_width"] if arm["arm"] == "hand" else 0.0
+    for t in trials:
+        t["half_width"] = math.hypot(t["half_width"], default, 2**0.5 * 1.96 * spread)
+
+
 def report(options: argparse.Namespace) -> dict[str, Any]:
     rounds = json.loads(options.judged.read_text())["rounds_ms"]
     arms = [json.loads(path.read_text()) for path in options.results]
     typical = {n: statistics.median(r[n] for r in rounds) for n in rounds[0] if all(r[n] is not None for r in rounds)}
     best = min(typical.values())
+    spreads = {"hand": between_processes(rounds), "ours": between_processes(without_levels(rounds))}
+    for arm in arms:
+        widen(arm, spreads[arm["arm"]])
     # The width that nine in ten trials of the loop by hand reach; whoever is wider doesn't count.
     widths = sorted(t["half_width"] for arm in arms if arm["arm"] == "hand" for t in arm["trials"] if "ms" in t)
     width = widths[int(0.9 * (len(widths) - 1))]
@@ -240,6 +269,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
             beaten.append({"hand": a["seed"], "ours": b["seed"], "hand_ahead": interval(pairs) if pairs else None})
     found = {
         "half_width": width,
+        "between_processes": spreads,
         "best_ms": best,
         "default_ms": typical["{}"],
         "arms": rows,

@@ -35,6 +35,7 @@ from tuner.knobs import DEFAULT, UNSET, Config, Knob
 from tuner.measure import ASSUMED_PROCESS_SD
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.run import tune
+from tuner.protocol.failure import FailureClass
 from tuner.session import FakeMachine
 from tuner.session.noise import NoiseModel
 from tuner.store.events import AnyEvent, RunStarted, StageFinished, TrialFinished
@@ -53,7 +54,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     knobs: tuple[Knob, ...]
     effects: dict[tuple[str, str], float]
     inert: tuple[tuple[str, str], ...]
-    refused: dict[tuple[str, str], str]
+    refused: dict[tuple[str, str], FailureClass]
     together: list[tuple[float, float]]
     step_s: float
     start_s: float
@@ -76,7 +77,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
                 if trial is None:
                     continue
                 if trial.failure is not None:
-                    refused[setting] = trial.failure.kind.value
+                    refused[setting] = trial.failure.kind
                 elif trial.fingerprint == trials[DEFAULT].fingerprint:
                     inert.append(setting)
                 elif trial.estimate is not None and not trial.estimate.low <= 0 <= trial.estimate.high:
@@ -162,7 +163,7 @@ def plain_tpe(replayed: Replayed, seed: int) -> Iterator[Config]:
 
 def tuned(replayed: Replayed, seed: int) -> Found:
     """The tuner as it is."""
-    wrong = {s: 1.0 for s, kind in replayed.refused.items() if kind == "wrong_result"}
+    wrong = {s: 1.0 for s, kind in replayed.refused.items() if kind is FailureClass.WRONG_RESULT}
     machine = FakeMachine(
         step_ms=1e3 * replayed.step_s,
         effects=dict(replayed.effects),
@@ -252,8 +253,8 @@ def main() -> None:
         )
         for name, each in found.items():
             print(f"  {name}: {summary(each)}", flush=True)
-    if options.out:
-        options.out.write_text(json.dumps(results) + "\n")
+        if options.out:
+            options.out.write_text(json.dumps(results) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from hand_loop import best_so_far, programs, report
+from hand_loop import best_so_far, between_processes, programs, report, widen, without_levels
 
 GOOD, BAD = {"xla_good": "true"}, {"xla_bad": "true"}
 HAND = {
@@ -70,3 +71,16 @@ def test_the_page_says_who_was_ahead(tmp_path: Path) -> None:
     assert "winner was ahead in 0 of 1 comparisons" in html
     assert "tune: 1.110x after 12 s" in html
     assert "the loop by hand: 0.909x after 40 s" in html
+
+
+def test_widths_are_those_of_gains_wherever_the_step_runs() -> None:
+    """By hand the machine's drift is in them, and the default's own width."""
+    drifting = [{"{}": 10.0 * math.exp(d), "x": 9.0 * math.exp(d), "lost": None} for d in (-0.05, 0.05)]
+    assert between_processes(drifting) == pytest.approx(0.1 / 2**0.5)
+    assert between_processes(without_levels(drifting)) == pytest.approx(0.0, abs=1e-9)
+    assert between_processes(drifting[:1]) == 0.0
+    hand, ours = copy.deepcopy(HAND), copy.deepcopy(OURS)
+    widen(hand, 0.0)
+    widen(ours, 0.1)
+    assert [t["half_width"] for t in hand["trials"]] == pytest.approx([0.01 * 2**0.5] * 3)
+    assert ours["trials"][2]["half_width"] == pytest.approx(math.hypot(0.05, 0.1 * 1.96 * 2**0.5))
