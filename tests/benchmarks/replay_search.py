@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import optuna
@@ -32,6 +33,7 @@ from warm_start import Moments
 
 from tuner.api import load_run
 from tuner.knobs import DEFAULT, UNSET, Config, Knob
+from tuner.machine import Host
 from tuner.measure import ASSUMED_PROCESS_SD
 from tuner.pipeline.options import RunOptions
 from tuner.pipeline.run import tune
@@ -60,6 +62,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float
     compile_s: float
     noise: NoiseModel
+    cores: int
     budget_s: float
 
     @classmethod
@@ -105,6 +108,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
                 block_s=base.steps_per_block * step_s,
                 process_sd=ASSUMED_PROCESS_SD,
             ),
+            cores=int(float(started.identity["cores"])),
             budget_s=float(started.options["budget_s"]),
         )
 
@@ -192,7 +196,9 @@ def tuned(replayed: Replayed, seed: int) -> Found:
             command=("tune", "workload.py"),
             seed=seed,
         )
-        events = tune(options, listener=moments, factory=machine.factory, clock=machine.now).events
+        host = Host(cpu="made up", cores=replayed.cores, memory_bytes=1 << 36, kernel="made up")
+        with mock.patch("tuner.pipeline.opening.read_host", return_value=host):
+            events = tune(options, listener=moments, factory=machine.factory, clock=machine.now).events
     best, number = -math.inf, 0
     for event, at in zip(events, moments.at, strict=True):
         if not isinstance(event, TrialFinished):
