@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hand_loop_page import Line, page
 from remeasure import measure
 from scipy import stats
@@ -199,21 +200,21 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def between_processes(rounds: Sequence[Mapping[str, float | None]]) -> float:
-    """Standard deviation of log time between fresh processes of one config, pooled over configs; 0 from one round."""
-    logs = [[math.log(ms) for r in rounds if (ms := r[name]) is not None] for name in rounds[0]]
-    several = [values for values in logs if len(values) > 1]
-    freedom = sum(len(values) - 1 for values in several)
-    return math.sqrt(sum(statistics.variance(v) * (len(v) - 1) for v in several) / freedom) if freedom else 0.0
-
-
-def without_levels(rounds: Sequence[Mapping[str, float | None]]) -> list[dict[str, float | None]]:
-    """`rounds` without what they all have in common: the machine's drift, which a control beside a config shares."""
-    levels = [statistics.fmean(math.log(ms) for ms in r.values() if ms is not None) for r in rounds]
-    return [
-        {name: None if ms is None else ms / math.exp(level) for name, ms in r.items()}
-        for r, level in zip(rounds, levels, strict=True)
-    ]
+def between_processes(rounds: Sequence[Mapping[str, float | None]], *, drifts: bool = True) -> float:
+    """Standard deviation of log time between fresh processes of one config, pooled over configs; 0 from one round.
+    Without `drifts` what a round's configs have in common is taken out, by least squares: the machine's drift, which a
+    control beside a config shares."""
+    cells = [(n, name, math.log(ms)) for n, r in enumerate(rounds) for name, ms in r.items() if ms is not None]
+    logs = np.array([log for *_, log in cells])
+    made_of = [[name == own for own in rounds[0]] for _, name, _ in cells]
+    if not drifts:
+        made_of = [
+            [*row, *(n == own for own in range(len(rounds)))] for row, (n, *_) in zip(made_of, cells, strict=True)
+        ]
+    design = np.array(made_of, dtype=float)
+    fit, _, rank, _ = np.linalg.lstsq(design, logs)
+    freedom = len(logs) - int(rank)
+    return float(np.linalg.norm(logs - design @ fit)) / math.sqrt(freedom) if freedom else 0.0
 
 
 def widen(arm: Mapping[str, Any], spread: float) -> None:
@@ -230,7 +231,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     arms = [json.loads(path.read_text()) for path in options.results]
     typical = {n: statistics.median(r[n] for r in rounds) for n in rounds[0] if all(r[n] is not None for r in rounds)}
     best = min(typical.values())
-    spreads = {"hand": between_processes(rounds), "ours": between_processes(without_levels(rounds))}
+    spreads = {"hand": between_processes(rounds), "ours": between_processes(rounds, drifts=False)}
     for arm in arms:
         widen(arm, spreads[arm["arm"]])
     # The width that nine in ten trials of the loop by hand reach; whoever is wider doesn't count.

@@ -9,8 +9,9 @@ import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hand_loop import best_so_far, between_processes, programs, report, widen, without_levels
+from hand_loop import best_so_far, between_processes, programs, report, widen
 
 GOOD, BAD = {"xla_good": "true"}, {"xla_bad": "true"}
 HAND = {
@@ -77,8 +78,12 @@ def test_widths_are_those_of_gains_wherever_the_step_runs() -> None:
     """By hand the machine's drift is in them, and the default's own width."""
     drifting = [{"{}": 10.0 * math.exp(d), "x": 9.0 * math.exp(d), "lost": None} for d in (-0.05, 0.05)]
     assert between_processes(drifting) == pytest.approx(0.1 / 2**0.5)
-    assert between_processes(without_levels(drifting)) == pytest.approx(0.0, abs=1e-9)
+    assert between_processes(drifting, drifts=False) == pytest.approx(0.0, abs=1e-9)
     assert between_processes(drifting[:1]) == 0.0
+    logs = 0.01 * np.random.default_rng(3).standard_normal((400, 2)) + [0.0, 0.3]
+    rounds = [{"{}": 10 * math.exp(a + n % 2), "x": 10 * math.exp(b + n % 2)} for n, (a, b) in enumerate(logs)]
+    assert between_processes(rounds, drifts=False) == pytest.approx(0.01, rel=0.1)  # of two configs as of many
+    assert between_processes([{**rounds[0], "x": None}, *rounds[1:]], drifts=False) == pytest.approx(0.01, rel=0.1)
     hand, ours = copy.deepcopy(HAND), copy.deepcopy(OURS)
     widen(hand, 0.0)
     widen(ours, 0.1)

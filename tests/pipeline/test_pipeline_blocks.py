@@ -126,9 +126,26 @@ def test_a_card_at_its_power_limit_does_not_flatter_the_control_that_opens_a_rou
     firsts = [e.blocks[0].first_s for e in limited.events if isinstance(e, RoundTimed) and e.stage == "screen"]
     assert firsts
     assert min(firsts) > 0.29
+    assert found.round_s(3) - 3 * found.block_s == pytest.approx(0.3, rel=0.05)
     at_ease = tune_on(card(0.0), platform="gpu", fresh=True)
     assert baseline_of(at_ease).opening_steps == 0
     monkeypatch.setattr(baseline, "opens_apart", lambda *_: False)
     flattered = tune_on(card(0.02), platform="gpu", fresh=True)
     assert baseline_of(flattered).noise > 0.01
     assert fmean(equal_trials(flattered)) < -0.0012
+
+
+@pytest.mark.parametrize(
+    ("weights", "objective"), [({"prefill": 1.0, "decode": 128.0}, "mean"), ({}, "p50"), ({}, "p99")]
+)
+def test_rounds_of_several_steps_and_of_quantiles_open_alike(tune_on, weights, objective):
+    machine = FakeMachine(
+        platform="gpu", step_ms=2, weights=weights, rested=0.02, noise=NoiseModel(block_sd=0.0005), seed=3
+    )
+    found = tune_on(machine, platform="gpu", objective=objective)
+    form = baseline_of(found).form
+    usual_s = 2e-3 * form.warm_up * max(1, len(weights))
+    firsts = [e.blocks[0].first_s for e in found.events if isinstance(e, RoundTimed) and e.stage == "screen"]
+    assert firsts
+    assert all(first_s - usual_s == pytest.approx(0.3, rel=0.1) for first_s in firsts)
+    assert baseline_of(found).noise < 0.002

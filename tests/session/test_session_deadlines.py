@@ -32,6 +32,12 @@ def test_before_the_control_is_known_every_phase_is_generous() -> None:
     assert limits.release() >= 30
 
 
+def test_what_opens_a_round_has_time_as_well() -> None:
+    limits = Deadlines().with_control(step_s=1.0)
+    opened = [Arm(id="a", steps=9, opening=100), ARMS[1]]
+    assert limits.round(opened) == pytest.approx(limits.round(ARMS) + 100 * limits.factor)
+
+
 def test_a_small_control_leaves_the_floor() -> None:
     limits = Deadlines().with_control(load_s=0.1, compile_s=0.1, step_s=1e-6)
     assert limits.load() == limits.compile(1) == limits.floor_s

@@ -44,6 +44,8 @@ def test_several_steps_are_summed_by_weight_and_told_by_name() -> None:
     assert block.parts["decode"] / block.parts["prefill"] == pytest.approx(math.exp(-0.5))
     assert block.step_s == pytest.approx(block.parts["prefill"] + 9 * block.parts["decode"])
     assert block.seconds == pytest.approx(block.parts["prefill"] + 9 * block.parts["decode"])
+    opened = timed(machine, Arm(id=SET.key, steps=9, opening=90))
+    assert opened.first_s - block.first_s == pytest.approx(10 * block.seconds)
 
 
 def test_work_memory_and_the_device_are_told() -> None:

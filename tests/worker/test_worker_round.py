@@ -91,6 +91,18 @@ def test_unknown_handles_and_empty_arms_are_failures_of_their_arms(worker: Worke
     assert kinds == [FailureClass.PROTOCOL, FailureClass.PROTOCOL, "block"]
 
 
+def test_a_block_is_opened_by_steps_that_do_not_count(worker: Worker) -> None:
+    arms = (Arm(id="c", steps=2, opening=20), Arm(id="c", steps=2, opening=-1), Arm(id="c", steps=2, opening=50))
+    opened, refused, failed = worker.ask(Round(arms=arms)).blocks
+    assert isinstance(opened, Block)
+    assert opened.steps == 2
+    assert opened.first_s >= 21 * 0.01
+    assert isinstance(refused, Failure)
+    assert refused.kind is FailureClass.PROTOCOL
+    assert isinstance(failed, Failure)
+    assert failed.kind is FailureClass.OUT_OF_MEMORY
+
+
 SHARDED = """
 import pathlib
 import jax, jax.numpy as jnp
@@ -222,3 +234,37 @@ def test_several_steps_are_one_candidate_whose_time_is_their_weighted_sum(start_
     assert worker.numerics("c").leaves[0].l2 == 0.0
     worker.release("f")
     assert isinstance(worker.round("c").blocks[0], Block)
+
+
+# Two steps that say when they run; the second runs twenty times as often.
+COUNTED = """
+import pathlib
+import jax, jax.numpy as jnp, numpy as np
+
+def counted(name):
+    def host(x):
+        with pathlib.Path(__file__).with_name("ran").open("a") as stream:
+            stream.write(name)
+        return np.float32(x) + 1
+    return jax.jit(lambda x: jax.pure_callback(host, jax.ShapeDtypeStruct((), jnp.float32), x))
+
+def build():
+    steps = {"rare": (counted("r"), (jnp.float32(0),)), "often": (counted("o"), (jnp.float32(0),), 20)}
+    return {"steps": steps}
+"""
+
+
+@pytest.mark.parametrize(("quantile", "rare"), [(None, 2), (0.5, 40)])
+def test_several_steps_open_a_block_as_often_as_they_run_in_it(start_worker, quantile: float | None, rare: int) -> None:
+    worker = start_worker()
+    worker.loaded(COUNTED)
+    worker.compile(Variant(id="c"))
+    ran = worker.folder / "ran"
+    worker.round("c")
+    before = ran.read_text() if ran.exists() else ""
+    block = worker.ask(Round(arms=(Arm(id="c", steps=40, opening=40, quantile=quantile),))).blocks[0]
+    assert isinstance(block, Block), block
+    now = ran.read_text().removeprefix(before)
+    assert now.startswith("r" * rare + "o" * 40)
+    assert now.count("r") == 2 * rare + 1
+    assert now.count("o") == 40 + 1 + 40

@@ -89,8 +89,8 @@ def opens_apart(rounds: Sequence[tuple[float, float]], margin: float) -> bool:
     """Whether what begins a round, after a pause, lasts unlike what follows it. `rounds`: seconds a step of the first
     and of the second block of each, two of one program in either order.
 
-    A card at its power limit runs faster for about a quarter of a second after a pause: by 1 to 2 % where most of a
-    step is matrix products. The control, which opens every round of several arms, would be flattered by that. *Rule*:
+    A card at its power limit runs faster for about a quarter of a second after a pause: by 0.7 to 2.2 % where most of
+    a step is matrix products. The control, which opens every round of several arms, would be flattered by that. *Rule*:
     the Hodges–Lehmann interval of the log ratios at 95 % excludes 0, and their location is more than a quarter of
     `margin`. Raises ValueError for times that are not positive and finite.
     """

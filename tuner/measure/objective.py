@@ -20,8 +20,8 @@ _QUANTILES = {"p50": 0.5, "p99": 0.99}
 
 
 class BlockForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How a block is timed; the fields mean what `Arm`'s do. `opening`: steps more that the first block of a round
-    discards, see `tuner.measure.opens_apart`."""
+    """How a block is timed; the fields mean what `Arm`'s do. `opening`: that of a round's first block, see
+    `tuner.measure.opens_apart`; no other block has one."""
 
     steps: int
     warm_up: int = 1

@@ -48,7 +48,7 @@ _BLOCK_S = {"gpu": 0.2, "cpu": 0.05}
 # Of the budget, what a block of steps timed one by one may take at most: a run has some hundreds of blocks.
 _BLOCK_SHARE = 1 / 400
 _TWIN = "control-twin"
-_OPENING = 1.5  # blocks: on a card 0.3 s, after which clocks are where they stay
+_OPENING_S = 0.3  # after so much work a card's clocks are where they stay
 # Rounds of control against control: at least so many, at most five times that, within this share of the budget.
 _MIN_ROUNDS = 12
 _NOISE_SHARE = 0.03
@@ -79,7 +79,7 @@ def run_baseline(run: Run, benches: Benches) -> BaselineRecord:
     numerics_steps = max(2, min(_NUMERICS_STEPS, int(_NUMERICS_S / max(step_s, 1e-9))))
     benign = _benign(run, bench)
     limits = _null_set(run, bench, numerics_steps, benign)
-    form, noise, control_s = _opened(run, bench, form)
+    form, noise, control_s = _opened(run, bench, form, step_s)
     exploring_steps, exploring_noise = _exploring(run, bench, form, noise.sd)
     bench.name_stragglers()
     process_sd, known_pairs = _process_spread(run, bench, noise)
@@ -227,13 +227,12 @@ def _exploring(run: Run, bench: Bench, form: BlockForm, noise: float) -> tuple[i
     return form.steps, noise
 
 
-def _opened(run: Run, bench: Bench, form: BlockForm) -> tuple[BlockForm, ControlNoise, float]:
+def _opened(run: Run, bench: Bench, form: BlockForm, step_s: float) -> tuple[BlockForm, ControlNoise, float]:
     """`form`, its rounds opened by steps that don't count where the first block of a round is unlike the others; the
     noise of a round, and what the control takes."""
     noise, rounds, control_s = _noise(run, bench, form)
-    accelerator = run.loaded.platform != "cpu"
-    if accelerator and form.quantile is None and opens_apart(rounds, run.margin):
-        form = msgspec.structs.replace(form, opening=math.ceil(_OPENING * form.steps))
+    if run.loaded.platform != "cpu" and opens_apart(rounds, run.margin):
+        form = msgspec.structs.replace(form, opening=math.ceil(_OPENING_S / step_s))
         noise, _, control_s = _noise(run, bench, form)
     return form, noise, control_s
 

@@ -218,7 +218,7 @@ class Bench:
         """
         for attempt in range(REDO + 1):
             arms = [form.arm(h) for h in schedule(handles, control=CONTROL, rng=self.run.rng)]
-            arms[0] = replace(arms[0], warm_up=arms[0].warm_up + form.opening)
+            arms[0] = replace(arms[0], opening=form.opening)
             began = self.run.sample()
             entries = self.session.round(arms)
             ended = self.run.sample()

@@ -99,7 +99,7 @@ def _settled(losses: _Losses, allowed: float, seconds: float, *, default: Config
     if not close and not longer:
         return does
     contenders = [c for c in dict.fromkeys([*close, does, *longer]) if c != whole]
-    affordable = seconds / ((len(contenders) + 2) * run.record("baseline", BaselineRecord).block_s)
+    affordable = seconds / run.record("baseline", BaselineRecord).round_s(len(contenders) + 2)
     rounds = round(min(_ENOUGH_ROUNDS, max(MIN_ROUNDS, affordable)))
     found = losses.time(contenders, seconds, rounds=rounds)
     return _smallest(run, {c: e for c, e in found.items() if _plausible(e, allowed)}, default=does)
@@ -157,7 +157,7 @@ def _all_subsets(run: Run, benches: Benches, core: Config, seconds: float) -> bo
     members = 2 ** len(core)
     # Candidates compiled side by side hold each other up: half the threads' worth is what was seen.
     compile_s = baseline.compile_s * members / max(1, bench.threads / 2)
-    timed_s = MIN_ROUNDS * (members + math.sqrt(members)) * baseline.block_s
+    timed_s = MIN_ROUNDS * baseline.round_s(members + math.sqrt(members))
     return len(core) <= _ALL_SUBSETS and compile_s + timed_s <= seconds
 
 

@@ -68,7 +68,7 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
 
     def round(self, arms: Sequence[Arm]) -> float:
         """Timing `arms`, each with its discarded steps."""
-        return self._steps(sum(arm.steps + arm.warm_up for arm in arms))
+        return self._steps(sum(arm.opening + arm.warm_up + arm.steps for arm in arms))
 
     def numerics(self, steps: int) -> float:
         """One step and `steps` steps from the initial state, and comparing every leaf on the host."""

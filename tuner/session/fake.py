@@ -347,13 +347,15 @@ class FakeSession:
         share = {n: w / max(weights.values()) if arm.quantile is None else 1.0 for n, w in weights.items()}
         counts = {name: max(1, round(arm.steps * share.get(name, 1.0))) for name in quiet}
         discarded = arm.warm_up - 1 + _FIRST
-        shared = self._machine.shared_noise(sum((counts[n] + discarded) * s for n, s in quiet.items()))
+        opening_s = sum(round(arm.opening * share.get(n, 1.0)) * s for n, s in quiet.items())
+        quiet_first_s = opening_s + discarded * sum(quiet.values())
+        shared = self._machine.shared_noise(quiet_first_s + sum(counts[n] * s for n, s in quiet.items()))
         timed_s = sum(counts[n] * s for n, s in quiet.items())
         factor = math.exp(shared + self._machine.unrest() * candidate.own.next(timed_s))
         if rested:
-            factor *= math.exp(-self._machine.rested_share(discarded * sum(quiet.values()), timed_s))
+            factor *= math.exp(-self._machine.rested_share(quiet_first_s, timed_s))
         seconds = factor * timed_s
-        first_s = factor * discarded * sum(quiet.values())
+        first_s = factor * quiet_first_s
         self._machine.advance(first_s + seconds)
         if arm.quantile is not None and arm.quantile > _FAR:
             factor *= math.exp(self._machine.tail(candidate.settings))

@@ -141,6 +141,10 @@ class BaselineRecord(msgspec.Struct, frozen=True, kw_only=True, tag="baseline"):
         """Seconds of a block by the clock, its discarded steps among them."""
         return self.form.all_steps * self.step_s
 
+    def round_s(self, blocks: float) -> float:
+        """Seconds of a round of so many blocks by the clock."""
+        return blocks * self.block_s + self.opening_steps * self.step_s
+
 
 class PresetsRecord(msgspec.Struct, frozen=True, kw_only=True, tag="presets"):
     measured: tuple[Measured, ...]

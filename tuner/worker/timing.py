@@ -38,8 +38,8 @@ def time_round(session: WorkerSession, request: Round) -> RoundReply:
 
 def _arm(session: WorkerSession, arm: Arm) -> Block | Failure:
     try:
-        if arm.steps < 1 or arm.warm_up < 1:
-            raise Refused(FailureClass.PROTOCOL, f"an arm of {arm.steps} steps after {arm.warm_up}")
+        if arm.steps < 1 or arm.warm_up < 1 or arm.opening < 0:
+            raise Refused(FailureClass.PROTOCOL, f"an arm of {arm.steps} steps after {arm.warm_up} and {arm.opening}")
         if arm.quantile is not None and not 0 <= arm.quantile <= 1:
             raise Refused(FailureClass.PROTOCOL, f"{arm.quantile} is no quantile")
         if session.gang is not None:
@@ -68,30 +68,44 @@ class _Timed:
 
 def _block(session: WorkerSession, candidate: Candidate, arm: Arm) -> Block:
     heaviest = max(part.weight for part in session.parts)
+    shares = {part.name: part.weight / heaviest if arm.quantile is None else 1.0 for part in session.parts}
+    opening_s = _opening_s(session, candidate, {name: round(arm.opening * share) for name, share in shares.items()})
     timed: dict[str, _Timed] = {}
-    for part in session.parts:
-        share = part.weight / heaviest if arm.quantile is None else 1.0
+    for name, share in shares.items():
         steps = max(1, round(arm.steps * share))
-        timed[part.name] = _part(session.state.parts[part.name], candidate, part.name, arm, steps, session.gang)
+        timed[name] = _part(session.state.parts[name], candidate, name, arm, steps, session.gang)
     seconds = sum(one.seconds for one in timed.values())
     plain = arm.quantile is None and ONLY in timed
     return Block(
         id=arm.id,
         steps=arm.steps,
         seconds=seconds,
-        first_s=sum(one.first_s for one in timed.values()),
+        first_s=opening_s + sum(one.first_s for one in timed.values()),
         value_s=None if plain else sum(part.weight * timed[part.name].value_s for part in session.parts),
         parts={name: one.value_s for name, one in timed.items() if name != ONLY},
     )
+
+
+def _opening_s(session: WorkerSession, candidate: Candidate, counts: dict[str, int]) -> float:
+    """Seconds that so many steps of each take."""
+    start = time.perf_counter()
+    for name, steps in counts.items():
+        if steps:
+            _discard(session.state.parts[name], candidate.call[name], steps)
+    return time.perf_counter() - start
+
+
+def _discard(state: State, call: Callable[..., Any], steps: int) -> None:
+    wait(state.first(call))
+    if steps > 1:
+        wait(state.advance(call, steps - 1))
 
 
 def _part(state: State, candidate: Candidate, name: str, arm: Arm, steps: int, gang: Member | None) -> _Timed:
     call, jitted = candidate.call[name], candidate.jitted[name]
     for _ in range(_ATTEMPTS):
         start = time.perf_counter()
-        wait(state.first(call))
-        if arm.warm_up > 1:
-            wait(state.advance(call, arm.warm_up - 1))
+        _discard(state, call, arm.warm_up)
         first_s = time.perf_counter() - start
         before = cache_size(jitted)
         start = time.perf_counter()

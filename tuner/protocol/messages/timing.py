@@ -15,12 +15,14 @@ class Arm:
 
     `quantile`: time each step by itself, to its last output, and tell this quantile of the times (0.99). Of several
     steps each runs `steps` times then; otherwise the one with the largest weight does, the others in proportion.
+    `opening`: discarded steps before all that, of several in the same proportion; each is warmed up all the same.
     """
 
     id: str
     steps: int
     warm_up: int = 1
     quantile: float | None = None
+    opening: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
