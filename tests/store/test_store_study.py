@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 import optuna
 import pytest
-from optuna.trial import FrozenTrial, TrialState
+from optuna.distributions import CategoricalDistribution
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from store_samples import EMPTY, FAST, stored, trial, whole_run
 
 from tuner.store.events import AnyEvent
+from tuner.store.optuna_tables import add_trials, count_trials
 from tuner.store.study import StudyMirror
 
 pytestmark = pytest.mark.slow
@@ -71,6 +74,26 @@ def trials_of(url: str, name: str = "nbody-3f9a1c") -> list[FrozenTrial]:
     finally:
         storage.remove_session()
         storage.engine.dispose()
+
+
+def rows_of(url: str, study: str) -> dict[str, list[tuple[Any, ...]]]:
+    """All that a study's trials have, by table, without the ids that tell one study from another."""
+    database = sqlite3.connect(url.removeprefix("sqlite:///"))
+    of_it = "FROM trials t JOIN studies s USING (study_id) {} WHERE s.study_name = ? ORDER BY 1, 2"
+    columns = {
+        "": "t.number, t.state, t.datetime_start, t.datetime_complete",
+        "trial_values": "t.number, x.objective, x.value, x.value_type",
+        "trial_params": "t.number, x.param_name, x.param_value, x.distribution_json",
+        "trial_user_attributes": "t.number, x.key, x.value_json",
+    }
+    found = {
+        table: database.execute(
+            f"SELECT {names} {of_it.format(f'JOIN {table} x USING (trial_id)' if table else '')}", (study,)
+        ).fetchall()
+        for table, names in columns.items()
+    }
+    database.close()
+    return found
 
 
 def test_trials_bear_the_knobs_names_values_and_times(full: str) -> None:
@@ -136,6 +159,34 @@ def test_a_study_with_somebody_elses_trials_in_between_is_completed(url: str, ev
     storage.engine.dispose()
     mirror(url, events)
     assert [t.user_attrs.get("trial") for t in trials_of(url)] == [0, 1, None, 2, 3]
+
+
+def test_trials_added_at_once_are_those_that_optunas_own_storage_would_add(url: str) -> None:
+    """Row for row, in every table of trials; also behind trials that are there already."""
+    choices = CategoricalDistribution(["unset", "", "1"])
+    given = [
+        create_trial(value=-0.25, params={"a": "", "b": "1"}, distributions={"a": choices, "b": choices}),
+        create_trial(state=TrialState.PRUNED, params={"a": "unset"}, distributions={"a": choices}),
+        create_trial(state=TrialState.FAIL, user_attrs={"why": "ünknown", "interval": [0.5, 1.5]}),
+        create_trial(value=float("inf")),
+    ]
+    found = []
+    for name in ("ours", "theirs"):
+        storage = opened(url)
+        study = storage.create_new_study([StudyDirection.MINIMIZE], name)
+        for some in (given[:1], given[1:]):
+            if name == "ours":
+                add_trials(storage, study, some)
+            else:
+                for one in some:
+                    storage.create_new_trial(study, template_trial=one)
+        assert count_trials(storage, study) == len(given)
+        storage.remove_session()
+        storage.engine.dispose()
+        found.append(rows_of(url, name))
+    ours, theirs = found
+    assert [len(rows) for rows in ours.values()] == [4, 2, 3, 2]
+    assert theirs == ours
 
 
 def test_equal_run_ids_of_two_machines_are_two_studies(url: str, events: list[AnyEvent]) -> None:
