@@ -36,11 +36,19 @@ class StudyMirror:
         self._url = url
         self._storage: RDBStorage | None = None
 
+    def open(self, *, limit_s: float = 2.0) -> None:
+        """Make Optuna's tables, or check them, which takes half a second; else the first `record` does. Raises what
+        SQLAlchemy and Optuna raise."""
+        from tuner.store.database import retry
+
+        if self._storage is None:
+            self._storage = retry(lambda: _open(self._url), limit_s=limit_s)
+
     def record(self, events: Sequence[AnyEvent], *, limit_s: float = 2.0) -> str:
         """Add what the study lacks of the trials in `events`: all of one run's so far, from its RunStarted on.
 
-        Call it once a batch: each is a transaction. Returns "" or, if the database couldn't
-        be written within `limit_s` seconds, a notice that says why; the next call adds the rest.
+        Call it once a batch, which is one transaction. Returns "" or, if the database couldn't be written within
+        `limit_s` seconds, a notice that says why; the next call adds the rest.
         """
         import sqlalchemy.exc
         from optuna.exceptions import OptunaError
@@ -71,8 +79,7 @@ class StudyMirror:
         first = events[0]
         if not isinstance(first, RunStarted):
             raise ValueError(f"the first event of a run is {type(first).__name__}, not RunStarted")
-        if self._storage is None:
-            self._storage = _open(self._url)
+        self._storage = self._storage or _open(self._url)
         study = _study(self._storage, first)
         values = _values(events)
         missing = _missing(self._storage, study, [e for e in events if isinstance(e, TrialFinished)])
