@@ -12,7 +12,8 @@ import pytest
 from tuner.errors import Interrupted, UsageError
 from tuner.knobs import Config
 from tuner.measure import Verdict
-from tuner.pipeline.run import tune
+from tuner.pipeline.confirm import run_confirm
+from tuner.pipeline.run import STAGES, tune
 from tuner.protocol.failure import FailureClass
 from tuner.report.listener import Silent
 from tuner.session import FakeMachine, NoiseModel
@@ -118,6 +119,19 @@ def test_those_that_compile_share_the_wait_for_those_that_failed_beside_them(tun
         e for e in outcome.events if isinstance(e, CandidateCompiled) and e.config == Config.of({"xla_inert": "true"})
     ]
     assert made[0].share_s == pytest.approx(5 / 3)
+
+
+def test_what_results_were_compared_with_goes_beside_the_seals_first_process(tune_on, monkeypatch):
+    left: dict[str, list[str]] = {}
+
+    def kept(run, *_, **__):
+        left[next(reversed(run.records))] = [path.name for path in run.folder.scratch.iterdir()]
+
+    monkeypatch.setitem(STAGES, "confirm", lambda run, benches: (kept(run), run_confirm(run, benches))[1])
+    monkeypatch.setattr("tuner.pipeline.seal.profile_sides", kept)
+    tune_on(FakeMachine(), budget_s=60.0)
+    assert "reference.bin" in left["minimise"]
+    assert left["confirm"] == []
 
 
 def test_an_environment_setting_is_found_through_its_offset(tune_on):
