@@ -4,16 +4,19 @@ import datetime
 import json
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import optuna
 import pytest
+import sqlalchemy as sa
 from optuna.distributions import CategoricalDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from store_samples import EMPTY, FAST, stored, trial, whole_run
+from store_samples import EMPTY, FAST, probed, started, stored, trial, whole_run
 
 from tuner.store.events import AnyEvent
 from tuner.store.optuna_tables import add_trials, count_trials
@@ -96,6 +99,30 @@ def rows_of(url: str, study: str) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
+def many(knobs: int) -> AnyEvent:
+    """The end of a probe that left so many."""
+    event = probed()
+    one = event.record.knobs[0]
+    record = msgspec.structs.replace(
+        event.record, knobs=tuple(msgspec.structs.replace(one, name=f"xla_{i}") for i in range(knobs))
+    )
+    return msgspec.structs.replace(event, record=record)
+
+
+@contextmanager
+def heard(statements: list[str]) -> Iterator[None]:
+    """Whatever any database is asked while the block runs; many rows of one table are one statement."""
+
+    def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", hear)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", hear)
+
+
 def test_trials_bear_the_knobs_names_values_and_times(full: str) -> None:
     first = trials_of(full)[0]
     assert first.state == TrialState.COMPLETE
@@ -148,6 +175,23 @@ def test_mirroring_in_batches_and_again_adds_each_trial_once(url: str, events: l
     for end in (12, len(events)):  # and so for a process that continues the run
         assert mirror(url, events[:end]) == ""
     assert [t.user_attrs["trial"] for t in trials_of(url)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("knobs", [2, 70])
+def test_what_a_batch_asks_of_the_database_grows_by_one_a_trial_however_many_knobs(url: str, knobs: int) -> None:
+    """A run waits for it, and so does the device."""
+    events = stored([started(), many(knobs), *(trial(n, FAST, 0.1) for n in range(40))])
+    study = StudyMirror(url)
+    asked: list[str] = []
+    with heard(asked):
+        counts = []
+        for end in (3, 5, 42):
+            asked.clear()
+            assert study.record(events[:end]) == ""
+            counts.append(len(asked))
+    study.close()
+    assert counts[1] < 20  # two trials
+    assert counts[2] - counts[1] <= 35  # thirty-seven
 
 
 def test_a_study_with_somebody_elses_trials_in_between_is_completed(url: str, events: list[AnyEvent]) -> None:
