@@ -42,7 +42,8 @@ class StudyMirror:
         from tuner.store.database import retry
 
         if self._storage is None:
-            self._storage = retry(lambda: _open(self._url), limit_s=limit_s)
+            with _quiet():
+                self._storage = retry(lambda: _open(self._url), limit_s=limit_s)
 
     def record(self, events: Sequence[AnyEvent], *, limit_s: float = 2.0) -> str:
         """Add what the study lacks of the trials in `events`: all of one run's so far, from its RunStarted on.
