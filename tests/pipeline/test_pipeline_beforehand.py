@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner.machine import Host
 from tuner.pipeline.baseline import run_baseline
 from tuner.pipeline.beforehand import made_ready
 from tuner.pipeline.benches import Benches
@@ -26,7 +27,7 @@ from tuner.store.study import StudyMirror
 
 later = {"scipy.optimize", "pandas", "jinja2", "optuna", "alembic"}
 before = later & sys.modules.keys()
-with made_ready(StudyMirror(sys.argv[1])):
+with made_ready(StudyMirror(sys.argv[1]), cores=4):
     pass
 print(sorted(before), sorted(later - sys.modules.keys()))
 """
@@ -46,8 +47,18 @@ def test_a_study_that_cannot_be_opened_ends_nothing(monkeypatch: pytest.MonkeyPa
         raise RuntimeError("no database today")
 
     monkeypatch.setattr(StudyMirror, "open", broken)
-    with made_ready(StudyMirror("sqlite://")):
+    with made_ready(StudyMirror("sqlite://"), cores=4):
         pass
+
+
+def test_with_few_cores_the_first_start_has_them_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[StudyMirror] = []
+    monkeypatch.setattr(StudyMirror, "open", lambda mirror: opened.append(mirror))
+    study = StudyMirror("sqlite://")
+    for cores, found in ((2, []), (4, [study])):
+        with made_ready(study, cores=cores):
+            pass
+        assert opened == found
 
 
 def test_it_is_over_before_the_first_stage_that_times(tune_on, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +72,8 @@ def test_it_is_over_before_the_first_stage_that_times(tune_on, monkeypatch: pyte
         order.append("baseline")
         return run_baseline(run, benches)
 
+    host = Host(cpu="made up", cores=16, memory_bytes=1 << 36, kernel="made up")
+    monkeypatch.setattr("tuner.pipeline.opening.read_host", lambda: host)
     monkeypatch.setattr(StudyMirror, "open", opened)
     monkeypatch.setitem(STAGES, "baseline", baseline)
     tune_on(FakeMachine(), budget_s=20.0)

@@ -39,7 +39,7 @@ Stage = Callable[[Run, Benches], StageRecord]
 
 
 def _probe(run: Run, benches: Benches) -> StageRecord:
-    with made_ready(run.study):
+    with made_ready(run.study, cores=run.host.usable_cores):
         return run_probe(run, benches)
 
 
