@@ -216,6 +216,7 @@ def _light(folder: Path, model: Fitted) -> Iterator[None]:
         for target, value in (
             ("tempfile.tempdir", str(folder)),
             ("os.fsync", lambda fd: None),
+            ("tuner.store.study.StudyMirror.open", lambda *_, **__: None),
             ("tuner.store.study.StudyMirror.record", lambda *_, **__: ""),
             ("tuner.store.index.Index.open", lambda *_, **__: None),
             ("tuner.store.index.Index.record", lambda *_, **__: ""),

@@ -70,6 +70,7 @@ def tune_on(
     study is only written for tests marked `mirrored`."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # the device lock of this test alone
     if "mirrored" not in request.keywords:
+        monkeypatch.setattr("tuner.store.study.StudyMirror.open", lambda *_, **__: None)
         monkeypatch.setattr("tuner.store.study.StudyMirror.record", lambda *_, **__: "")
 
     def call(machine: FakeMachine, *, conditions: Sampler | None = None, **changes: object) -> Outcome:

@@ -12,12 +12,21 @@ import pytest
 from tuner.errors import Interrupted, UsageError
 from tuner.knobs import Config
 from tuner.measure import Verdict
-from tuner.pipeline.run import tune
+from tuner.pipeline.confirm import run_confirm
+from tuner.pipeline.run import STAGES, tune
 from tuner.protocol.failure import FailureClass
 from tuner.report.listener import Silent
 from tuner.session import FakeMachine, NoiseModel
 from tuner.store import read
-from tuner.store.events import Interruption, Notice, RoundTimed, SessionStarted, StageFinished, TrialFinished
+from tuner.store.events import (
+    CandidateCompiled,
+    Interruption,
+    Notice,
+    RoundTimed,
+    SessionStarted,
+    StageFinished,
+    TrialFinished,
+)
 from tuner.store.records import ConfirmRecord, MinimiseRecord, ProbeRecord, ScreenRecord
 
 pytestmark = pytest.mark.slow
@@ -100,6 +109,29 @@ def test_failures_and_wrong_numbers_are_data(tune_on):
     assert by_config[Config.of({"xla_breaks": "A"})].failure.kind is FailureClass.CRASH
     assert by_config[Config.of({"xla_breaks": "B"})].failure.kind is FailureClass.WRONG_RESULT
     assert record(outcome, ConfirmRecord).chosen == Config.of({"xla_good": "true"})
+
+
+def test_those_that_compile_share_the_wait_for_those_that_failed_beside_them(tune_on):
+    """Of five candidates in a batch, a second each, two fail."""
+    failures = {("xla_breaks", "A"): FailureClass.COMPILE, GOOD: FailureClass.COMPILE}
+    outcome = tune_on(FakeMachine(failures=failures, compile_s=1.0), budget_s=60.0)
+    made = [
+        e for e in outcome.events if isinstance(e, CandidateCompiled) and e.config == Config.of({"xla_inert": "true"})
+    ]
+    assert made[0].share_s == pytest.approx(5 / 3)
+
+
+def test_what_results_were_compared_with_goes_beside_the_seals_first_process(tune_on, monkeypatch):
+    left: dict[str, list[str]] = {}
+
+    def kept(run, *_, **__):
+        left[next(reversed(run.records))] = [path.name for path in run.folder.scratch.iterdir()]
+
+    monkeypatch.setitem(STAGES, "confirm", lambda run, benches: (kept(run), run_confirm(run, benches))[1])
+    monkeypatch.setattr("tuner.pipeline.seal.profile_sides", kept)
+    tune_on(FakeMachine(), budget_s=60.0)
+    assert "reference.bin" in left["minimise"]
+    assert left["confirm"] == []
 
 
 def test_an_environment_setting_is_found_through_its_offset(tune_on):

@@ -4,16 +4,22 @@ import datetime
 import json
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import optuna
 import pytest
-from optuna.trial import FrozenTrial, TrialState
-from store_samples import EMPTY, FAST, stored, trial, whole_run
+import sqlalchemy as sa
+from optuna.distributions import CategoricalDistribution
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from store_samples import EMPTY, FAST, probed, started, stored, trial, whole_run
 
 from tuner.store.events import AnyEvent
+from tuner.store.optuna_tables import add_trials, count_trials
 from tuner.store.study import StudyMirror
 
 pytestmark = pytest.mark.slow
@@ -73,6 +79,50 @@ def trials_of(url: str, name: str = "nbody-3f9a1c") -> list[FrozenTrial]:
         storage.engine.dispose()
 
 
+def rows_of(url: str, study: str) -> dict[str, list[tuple[Any, ...]]]:
+    """All that a study's trials have, by table, without the ids that tell one study from another."""
+    database = sqlite3.connect(url.removeprefix("sqlite:///"))
+    of_it = "FROM trials t JOIN studies s USING (study_id) {} WHERE s.study_name = ? ORDER BY 1, 2"
+    columns = {
+        "": "t.number, t.state, t.datetime_start, t.datetime_complete",
+        "trial_values": "t.number, x.objective, x.value, x.value_type",
+        "trial_params": "t.number, x.param_name, x.param_value, x.distribution_json",
+        "trial_user_attributes": "t.number, x.key, x.value_json",
+    }
+    found = {
+        table: database.execute(
+            f"SELECT {names} {of_it.format(f'JOIN {table} x USING (trial_id)' if table else '')}", (study,)
+        ).fetchall()
+        for table, names in columns.items()
+    }
+    database.close()
+    return found
+
+
+def many(knobs: int) -> AnyEvent:
+    """The end of a probe that left so many."""
+    event = probed()
+    one = event.record.knobs[0]
+    record = msgspec.structs.replace(
+        event.record, knobs=tuple(msgspec.structs.replace(one, name=f"xla_{i}") for i in range(knobs))
+    )
+    return msgspec.structs.replace(event, record=record)
+
+
+@contextmanager
+def heard(statements: list[str]) -> Iterator[None]:
+    """Whatever any database is asked while the block runs; many rows of one table are one statement."""
+
+    def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", hear)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", hear)
+
+
 def test_trials_bear_the_knobs_names_values_and_times(full: str) -> None:
     first = trials_of(full)[0]
     assert first.state == TrialState.COMPLETE
@@ -127,6 +177,23 @@ def test_mirroring_in_batches_and_again_adds_each_trial_once(url: str, events: l
     assert [t.user_attrs["trial"] for t in trials_of(url)] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("knobs", [2, 70])
+def test_what_a_batch_asks_of_the_database_grows_by_one_a_trial_however_many_knobs(url: str, knobs: int) -> None:
+    """A run waits for it, and so does the device."""
+    events = stored([started(), many(knobs), *(trial(n, FAST, 0.1) for n in range(40))])
+    study = StudyMirror(url)
+    asked: list[str] = []
+    with heard(asked):
+        counts = []
+        for end in (3, 5, 42):
+            asked.clear()
+            assert study.record(events[:end]) == ""
+            counts.append(len(asked))
+    study.close()
+    assert counts[1] < 20  # two trials
+    assert counts[2] - counts[1] <= 35  # thirty-seven
+
+
 def test_a_study_with_somebody_elses_trials_in_between_is_completed(url: str, events: list[AnyEvent]) -> None:
     mirror(url, events[:10])
     storage = opened(url)
@@ -136,6 +203,34 @@ def test_a_study_with_somebody_elses_trials_in_between_is_completed(url: str, ev
     storage.engine.dispose()
     mirror(url, events)
     assert [t.user_attrs.get("trial") for t in trials_of(url)] == [0, 1, None, 2, 3]
+
+
+def test_trials_added_at_once_are_those_that_optunas_own_storage_would_add(url: str) -> None:
+    """Row for row, in every table of trials; also behind trials that are there already."""
+    choices = CategoricalDistribution(["unset", "", "1"])
+    given = [
+        create_trial(value=-0.25, params={"a": "", "b": "1"}, distributions={"a": choices, "b": choices}),
+        create_trial(state=TrialState.PRUNED, params={"a": "unset"}, distributions={"a": choices}),
+        create_trial(state=TrialState.FAIL, user_attrs={"why": "ünknown", "interval": [0.5, 1.5]}),
+        create_trial(value=float("inf")),
+    ]
+    found = []
+    for name in ("ours", "theirs"):
+        storage = opened(url)
+        study = storage.create_new_study([StudyDirection.MINIMIZE], name)
+        for some in (given[:1], given[1:]):
+            if name == "ours":
+                add_trials(storage, study, some)
+            else:
+                for one in some:
+                    storage.create_new_trial(study, template_trial=one)
+        assert count_trials(storage, study) == len(given)
+        storage.remove_session()
+        storage.engine.dispose()
+        found.append(rows_of(url, name))
+    ours, theirs = found
+    assert [len(rows) for rows in ours.values()] == [4, 2, 3, 2]
+    assert theirs == ours
 
 
 def test_equal_run_ids_of_two_machines_are_two_studies(url: str, events: list[AnyEvent]) -> None:

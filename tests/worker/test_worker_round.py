@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from worker_driver import Worker
 
@@ -83,6 +85,27 @@ def test_without_a_reset_the_state_goes_on_and_with_one_it_starts_again(worker: 
     assert isinstance(worker.round("c", steps=39).blocks[0], Block)
     assert isinstance(worker.round("c", steps=39, reset=True).blocks[0], Block)
     assert isinstance(worker.round("c", steps=39, reset=False).blocks[0], Failure)
+
+
+SLOW_TO_FILL = """
+import jax, jax.numpy as jnp
+
+def build():
+    return jax.jit(lambda x: x + 1, donate_argnums=0), (jnp.zeros(1 << 25),)
+"""
+
+
+def test_putting_the_state_back_is_told_with_the_first_block_alone(start_worker: Callable[[], Worker]) -> None:
+    worker = start_worker()
+    worker.loaded(SLOW_TO_FILL)
+    assert isinstance(worker.compile(Variant(id="c")).results[0], Compiled)
+    first, second = worker.round("c", "c", steps=1).blocks
+    (kept,) = worker.round("c", steps=1, reset=False).blocks
+    assert isinstance(first, Block)
+    assert isinstance(second, Block)
+    assert isinstance(kept, Block)
+    assert first.reset_s > 0.001 > kept.reset_s
+    assert second.reset_s == 0.0
 
 
 def test_unknown_handles_and_empty_arms_are_failures_of_their_arms(worker: Worker) -> None:

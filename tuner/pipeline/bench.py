@@ -144,8 +144,9 @@ class Bench:
             variants = [variant(c.key, split(c, self.run.space)[1], self.run.space) for c in wanted]
             began = self.run.budget.now()
             reply = self.session.compile(variants, threads=self.threads)
-            share_s = (self.run.budget.now() - began) / len(wanted)
             results |= dict(zip(wanted, reply.results, strict=True))
+            compiled = sum(isinstance(result, Compiled) for result in reply.results)
+            share_s = (self.run.budget.now() - began) / max(1, compiled)
             for config in wanted:
                 if isinstance(result := results[config], Compiled):
                     self._keep(config, result, share_s)

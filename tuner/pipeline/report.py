@@ -18,7 +18,7 @@ def run_report(run: Run, benches: Benches) -> ReportRecord:
     needed goes."""
     benches.close()
     folder = run.folder
-    shutil.rmtree(folder.scratch, ignore_errors=True)  # the reference outputs can be gigabytes
+    shutil.rmtree(folder.scratch, ignore_errors=True)
     write_results(run.events, folder.results)
     write_reports(run.events, folder)
     return ReportRecord(files=run_files(folder))

@@ -15,6 +15,7 @@ from tuner.knobs import Knob, KnobStatus
 from tuner.machine import Sampler
 from tuner.measure import Verdict
 from tuner.pipeline.baseline import run_baseline
+from tuner.pipeline.beforehand import made_ready
 from tuner.pipeline.benches import Benches
 from tuner.pipeline.confirm import run_confirm
 from tuner.pipeline.context import Run
@@ -36,8 +37,14 @@ __all__ = ["STAGES", "Outcome", "list_knobs", "tune"]
 
 Stage = Callable[[Run, Benches], StageRecord]
 
+
+def _probe(run: Run, benches: Benches) -> StageRecord:
+    with made_ready(run.study, cores=run.host.usable_cores):
+        return run_probe(run, benches)
+
+
 STAGES: Mapping[str, Stage] = {
-    "probe": run_probe,
+    "probe": _probe,
     "baseline": run_baseline,
     "presets": run_presets,
     "screen": run_screen,

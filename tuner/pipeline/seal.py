@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -62,7 +65,8 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
     notices: list[str] = []
     run.status("seal", "filling the compilation cache in a fresh process")
     guide = sealed_variant(run, chosen)
-    cold = _filled(run, chosen, caches[0], notices, guide)
+    with _emptied(run.folder.scratch):
+        cold = _filled(run, chosen, caches[0], notices, guide)
     cache, sealed, draws_ms = caches[0], Sealed(), tuple[float, ...]()
     filled = cold is not None and cache.is_dir() and any(cache.iterdir())
     if not filled and fills_cache(run, chosen):
@@ -119,6 +123,17 @@ def run_seal(run: Run, benches: Benches) -> SealRecord:
         modules=warm.modules if warm else (),
         command=command,
     )
+
+
+@contextmanager
+def _emptied(folder: Path) -> Iterator[None]:
+    """What earlier stages left in `folder` goes while the block runs, which times nothing: reference outputs can be
+    gigabytes, and nobody compares with them any more."""
+    left = list(folder.glob("*"))  # a run that is sealed again has no such folder any more
+    with ThreadPoolExecutor(1, thread_name_prefix="tuner-scratch") as pool:
+        for path in left:
+            pool.submit(shutil.rmtree if path.is_dir() else os.unlink, path)
+        yield
 
 
 def _named(module: CacheModule) -> str:

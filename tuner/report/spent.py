@@ -20,13 +20,15 @@ from tuner.store.events import (
     SessionClosed,
     SessionStarted,
     StageFinished,
+    TrialFinished,
 )
 
 __all__ = ["Spent", "clocked", "spent"]
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds by the clock. `compile_s`: waiting for compiles. `steps_s`: running timed steps. `checks_s`: comparing
+    """Seconds by the clock. `compile_s`: waiting for compiles, also those that failed. `steps_s`: running timed steps,
+    those that are discarded and putting the state back included. `checks_s`: comparing
     numbers, with the steps and the references that this takes. `processes_s`: starting and ending processes, the first
     starts from a sealed cache included. `profiles_s`: taking profiles. `other_s`: all else, the tuner's own work.
     """
@@ -52,15 +54,26 @@ def clocked(events: Sequence[AnyEvent]) -> tuple[float, float]:
 
 def spent(events: Sequence[AnyEvent], total_s: float) -> Spent:
     """What `total_s` seconds of a run went into. Checks and profiles are told as soon as they are done, a session's end
-    once it has ended: the time since the event before is theirs. A seal's processes tell nothing in between."""
+    once it has ended: the time since the event before is theirs. So is that of candidates of which none compiled. A
+    seal's processes don't tell that they compile."""
     compile_s = steps_s = checks_s = processes_s = profiles_s = 0.0
     roles: dict[str, str] = {}
+    before: AnyEvent | None = None
     for event, seconds in _gaps(events):
         match event:
+            case CandidateCompiled() if isinstance(before, ProfileJudged) and before.config == event.config:
+                # Its profile was taken, and it was compiled with that, before the profile was told.
+                compile_s += event.compiled.lower_s + event.compiled.compile_s
+                profiles_s -= event.compiled.lower_s + event.compiled.compile_s
             case CandidateCompiled():
                 compile_s += _waited_s(event)
+            case TrialFinished() if event.failure is not None and event.failure.phase == "compile":
+                compile_s += seconds
             case RoundTimed():
-                steps_s += sum(block.first_s + block.seconds for block in event.blocks)
+                timed_s = sum(block.reset_s + block.first_s + block.seconds for block in event.blocks)
+                steps_s += timed_s
+                if isinstance(before, SessionStarted) and before.role == "seal":
+                    compile_s += max(0.0, seconds - timed_s)
             case NumericsCompared() | PreciseReference():
                 checks_s += seconds
             case SessionStarted():
@@ -70,6 +83,7 @@ def spent(events: Sequence[AnyEvent], total_s: float) -> Spent:
                 processes_s += seconds
             case SessionClosed() | Profiled() | ProfileJudged():
                 profiles_s += seconds
+        before = event
     known = compile_s + steps_s + checks_s + processes_s + profiles_s
     return Spent(
         compile_s=compile_s,

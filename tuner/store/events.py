@@ -80,7 +80,8 @@ class SessionClosed(Event, frozen=True, kw_only=True, tag="session_closed"):
 
 class CandidateCompiled(Event, frozen=True, kw_only=True, tag="candidate_compiled"):
     """`fingerprint`: `compiled.code` and the values of every knob that acts on more than it shows. `share_s`: seconds
-    that the run waited for it; candidates that compiled side by side share theirs equally. None in older logs."""
+    that the run waited for it; candidates that compiled side by side share theirs equally, with those of the ones that
+    failed beside them. None in older logs."""
 
     session: str
     config: Config

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.errors import StoreError
 from tuner.knobs.knob import UNSET
 from tuner.store.events import AnyEvent, RunStarted, StageFinished, TrialFinished
+from tuner.store.optuna_tables import add_trials, count_trials
 from tuner.store.records import ProbeRecord
 
 if TYPE_CHECKING:
@@ -35,11 +36,20 @@ class StudyMirror:
         self._url = url
         self._storage: RDBStorage | None = None
 
+    def open(self, *, limit_s: float = 2.0) -> None:
+        """Make Optuna's tables, or check them, which takes half a second; else the first `record` does. Raises what
+        SQLAlchemy and Optuna raise."""
+        from tuner.store.database import retry
+
+        if self._storage is None:
+            with _quiet():
+                self._storage = retry(lambda: _open(self._url), limit_s=limit_s)
+
     def record(self, events: Sequence[AnyEvent], *, limit_s: float = 2.0) -> str:
         """Add what the study lacks of the trials in `events`: all of one run's so far, from its RunStarted on.
 
-        Call it once a batch: a trial costs a millisecond or two for each knob. Returns "" or, if the database couldn't
-        be written within `limit_s` seconds, a notice that says why; the next call adds the rest.
+        Call it once a batch, which is one transaction. Returns "" or, if the database couldn't be written within
+        `limit_s` seconds, a notice that says why; the next call adds the rest.
         """
         import sqlalchemy.exc
         from optuna.exceptions import OptunaError
@@ -70,12 +80,11 @@ class StudyMirror:
         first = events[0]
         if not isinstance(first, RunStarted):
             raise ValueError(f"the first event of a run is {type(first).__name__}, not RunStarted")
-        if self._storage is None:
-            self._storage = _open(self._url)
+        self._storage = self._storage or _open(self._url)
         study = _study(self._storage, first)
         values = _values(events)
-        for trial in _missing(self._storage, study, [e for e in events if isinstance(e, TrialFinished)]):
-            self._storage.create_new_trial(study, template_trial=_frozen(trial, values))
+        missing = _missing(self._storage, study, [e for e in events if isinstance(e, TrialFinished)])
+        add_trials(self._storage, study, [_frozen(trial, values) for trial in missing])
 
 
 def load_study(url: str, first: RunStarted) -> Study:
@@ -149,12 +158,12 @@ def _study(storage: RDBStorage, first: RunStarted) -> int:
 
 def _missing(storage: RDBStorage, study: int, trials: Sequence[TrialFinished]) -> list[TrialFinished]:
     """Those that the study lacks. Their order there is ours, so the last one tells, without reading them all."""
-    count = storage.get_n_trials(study)
+    count = count_trials(storage, study)
     if count == 0:
         return list(trials)
     if count <= len(trials):
-        last = storage.get_trial(storage.get_trial_id_from_study_id_trial_number(study, count - 1))
-        if last.user_attrs.get("trial") == trials[count - 1].number:
+        last = storage.get_trial_id_from_study_id_trial_number(study, count - 1)
+        if storage.get_trial_user_attrs(last).get("trial") == trials[count - 1].number:
             return list(trials[count:])
     there = {t.user_attrs.get("trial") for t in storage.get_all_trials(study, deepcopy=False)}
     return [t for t in trials if t.number not in there]

@@ -30,10 +30,14 @@ _ATTEMPTS = 3  # blocks begun before giving up on a step that meets new sharding
 def time_round(session: WorkerSession, request: Round) -> RoundReply:
     """Time the arms in the given order. An arm that fails is a Failure in its place; the next one starts from a
     restored state."""
+    start = time.perf_counter()
     session.quiet()
     if request.reset:
         session.state.reset()
-    return RoundReply(blocks=tuple(_arm(session, arm) for arm in request.arms))
+    reset_s = time.perf_counter() - start
+    blocks = [_arm(session, arm) for arm in request.arms]
+    blocks[:1] = [replace(block, reset_s=reset_s) if isinstance(block, Block) else block for block in blocks[:1]]
+    return RoundReply(blocks=tuple(blocks))
 
 
 def _arm(session: WorkerSession, arm: Arm) -> Block | Failure:

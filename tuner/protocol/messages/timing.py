@@ -40,7 +40,8 @@ class Block:
 
     `value_s`: what was asked for where that isn't seconds / steps: the quantile of the steps' times, or, over several
     steps, the sum of their times by weight. `parts`: each step's own time (or quantile) where there are several.
-    `ranks_s`: of a gang, what each rank says of a step; the rest of the block is the slowest rank's.
+    `ranks_s`: of a gang, what each rank says of a step; the rest of the block is the slowest rank's. `reset_s`: what
+    putting the state back took before a round's first block.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Block:
     value_s: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
     ranks_s: tuple[float, ...] = ()
+    reset_s: float = 0.0
 
     @property
     def step_s(self) -> float:
