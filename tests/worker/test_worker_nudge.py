@@ -82,7 +82,7 @@ def test_of_all_bit_patterns_a_rounding_error_is_added_in_float32(dtype: type, s
 
 @pytest.mark.parametrize("grain", [0.0, 2.0**-7])
 def test_how_many_threads_there_are_makes_no_difference(grain: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.linspace(1, 2, 500_000).astype(ml_dtypes.bfloat16)
+    values = np.linspace(1, 2, 2_000_000).astype(ml_dtypes.bfloat16)
     found = []
     for cores in (1, 3, 8):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)

@@ -12,7 +12,8 @@ import numpy as np
 
 __all__ = ["nudged"]
 
-_PART = 1 << 16  # elements moved at a time: they stay in a core's cache, and all cores are at work on a large array
+_PART = 1 << 16  # elements that are moved by draws of their own
+_PARTS = 8  # moved at a time: in loops that are too short threads would wait for the interpreter most of the time
 
 
 def nudged(
@@ -40,14 +41,15 @@ def nudged(
     flat = np.ascontiguousarray(values).reshape(-1)
     result = np.empty_like(flat)
     seeds = (seed,) if isinstance(seed, int) else tuple(seed)
-    begins = range(0, flat.size, _PART)
-    left = iter(enumerate(begins))  # one for all threads: each takes the next part when it is done with one
+    begins = range(0, flat.size, _PARTS * _PART)
+    left = iter(begins)  # one for all threads: each takes the next parts when it is done with some
 
     def move(_: int) -> None:
-        mover = _Mover(flat.dtype, info.max, min(flat.size, _PART))
-        for index, begin in left:
-            part, into = (array[begin : begin + _PART] for array in (flat, result))
-            mover.move(part, into, np.random.default_rng((*seeds, index)), grain)
+        mover = _Mover(flat.dtype, info.max, min(flat.size, _PARTS * _PART))
+        for begin in left:
+            parts, into = (array[begin : begin + _PARTS * _PART] for array in (flat, result))
+            indices = range(begin // _PART, -(-(begin + parts.size) // _PART))
+            mover.move(parts, into, [np.random.default_rng((*seeds, index)) for index in indices], grain)
 
     threads = min(len(begins), os.cpu_count() or 1)
     # NumPy lets go of the interpreter's lock in its loops and its generators.
@@ -86,24 +88,32 @@ class _Mover:
         self._widened, self._power = np.empty((2, room), self._wide)
 
     def move(
-        self, values: np.ndarray[Any, Any], moved: np.ndarray[Any, Any], rng: np.random.Generator, grain: float
+        self,
+        values: np.ndarray[Any, Any],
+        moved: np.ndarray[Any, Any],
+        rngs: Sequence[np.random.Generator],
+        grain: float,
     ) -> None:
-        """Write `values`, moved, into `moved`: by one ulp, or by a rounding to a mantissa of this `grain`, if any."""
+        """Write `values`, moved, into `moved`: by one ulp, or by a rounding to a mantissa of this `grain`, if any. Each
+        part is moved by the draws of one of `rngs`."""
         raw, into = values.view(self._raw), moved.view(self._raw)
         if not raw.any():
             into[:] = 0  # an optimiser's state is often zeros at first
         elif grain:
-            self._round_once_more(values, moved, rng, grain)
+            self._round_once_more(values, moved, rngs, grain)
             self._put_back(raw, into)
         else:
-            self._one_ulp(raw, into, rng)
+            self._one_ulp(raw, into, rngs)
 
-    def _one_ulp(self, raw: np.ndarray[Any, Any], moved: np.ndarray[Any, Any], rng: np.random.Generator) -> None:
+    def _one_ulp(
+        self, raw: np.ndarray[Any, Any], moved: np.ndarray[Any, Any], rngs: Sequence[np.random.Generator]
+    ) -> None:
         """Each value's neighbour above or below, by chance; below where there is none above, and above the smallest."""
         flag = self._flags[: raw.size]
         before = np.bitwise_and(raw, ~self._sign, out=self._bits[: raw.size])
         before -= 1  # zero is the largest of all now
-        up = np.unpackbits(np.frombuffer(rng.bytes(-(-raw.size // 8)), np.uint8), count=raw.size).view(bool)
+        drawn = b"".join(rng.bytes(-(-min(_PART, raw.size - i * _PART) // 8)) for i, rng in enumerate(rngs))
+        up = np.unpackbits(np.frombuffer(drawn, np.uint8), count=raw.size).view(bool)
         up |= np.equal(before, 0, out=flag)
         up &= np.not_equal(before, self._largest - 1, out=flag)
         step = up.view(np.int8)
@@ -114,10 +124,16 @@ class _Mover:
         moved += raw
 
     def _round_once_more(
-        self, values: np.ndarray[Any, Any], moved: np.ndarray[Any, Any], rng: np.random.Generator, grain: float
+        self,
+        values: np.ndarray[Any, Any],
+        moved: np.ndarray[Any, Any],
+        rngs: Sequence[np.random.Generator],
+        grain: float,
     ) -> None:
         """Each value with the error of rounding it to a mantissa of this `grain`, evenly spread. Subnormals stay."""
-        draws = rng.random(out=self._draws[: values.size], dtype=np.float32)
+        draws = self._draws[: values.size]
+        for i, rng in enumerate(rngs):
+            rng.random(out=draws[i * _PART : (i + 1) * _PART], dtype=np.float32)
         if values.itemsize < 4:
             wide, change = self._widened[: values.size], draws
             np.copyto(wide, values)
