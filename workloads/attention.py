@@ -7,12 +7,12 @@ before, by gradient descent.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 BATCHES = 4
 RATE = 0.1
@@ -28,6 +28,28 @@ class Size(NamedTuple):
 
 
 SIZES = {"cpu": Size(1, 256, 2, 16), "gpu": Size(1, 8192, 16, 128)}
+
+
+def scattered(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """Numbers spread evenly in ±1/2, each made of its place alone by scrambling its bits: every device makes its own
+    part, and no setting of the compiler changes them."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(n) for axis, n in enumerate(strides)]
+    bits = sum(places, jnp.uint32(seed * 0x9E3779B9 % 2**32))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    whole = ((bits ^ (bits >> 16)) >> 8).astype(jnp.int32) - 2**23  # floats' sum could be taken apart
+    return whole.astype(jnp.float32) * 2.0**-24
+
+
+def initial(size: Size) -> tuple[Params, jax.Array]:
+    """Float32 parameters, and sequences (BATCHES, batch, length, width) in bfloat16."""
+    width = size.heads * size.head_width
+    params = {
+        "qkv": (12 / width) ** 0.5 * scattered((width, 3 * width), 1),
+        "out": (12 / width) ** 0.5 * scattered((width, width), 2),
+    }
+    return params, (12**0.5 * scattered((BATCHES, size.batch, size.length, width), 3)).astype(jnp.bfloat16)
 
 
 def library(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
@@ -59,18 +81,12 @@ def build(*, length: int | None = None, batch: int | None = None, form: str = "l
     """The jitted step with its first arguments; work is counted in tokens."""
     size = SIZES.get(jax.default_backend(), SIZES["cpu"])
     size = size._replace(length=length or size.length, batch=batch or size.batch)
-    width = size.heads * size.head_width
 
     def step(params: Params, count: jax.Array, data: jax.Array) -> tuple[Params, jax.Array, jax.Array]:
         loss, grads = jax.value_and_grad(loss_of)(params, data[count % BATCHES], size.heads, form)
         return jax.tree.map(lambda p, g: p - RATE * g, params, grads), count + 1, loss
 
-    rng = np.random.default_rng(0)
-    params = {
-        name: jnp.asarray(rng.standard_normal((width, columns), np.float32) / width**0.5)
-        for name, columns in (("qkv", 3 * width), ("out", width))
-    }
-    data = jnp.asarray(rng.standard_normal((BATCHES, size.batch, size.length, width), np.float32), jnp.bfloat16)
+    params, data = jax.jit(initial, static_argnums=0)(size)
     return {
         "step": jax.jit(step, donate_argnums=(0, 1)),
         "args": (params, jnp.int32(0), data),

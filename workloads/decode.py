@@ -8,12 +8,13 @@ Source: Su et al. 2021 (rotary places); Shazeer 2020 (gated layers).
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 Params = dict[str, Any]
 
@@ -30,21 +31,38 @@ class Size(NamedTuple):
 SIZES = {"cpu": Size(2, 128, 4, 256, 512, 128), "gpu": Size(24, 2048, 16, 5632, 32000, 4096)}
 
 
-def initial(rng: np.random.Generator, size: Size) -> Params:
-    def normal(*shape: int) -> jax.Array:
-        return jnp.asarray(rng.standard_normal(shape, np.float32) / shape[-2] ** 0.5, jnp.bfloat16)
+def scattered(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """Numbers spread evenly in ±1/2, each made of its place alone by scrambling its bits: every device makes its own
+    part, and no setting of the compiler changes them."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(n) for axis, n in enumerate(strides)]
+    bits = sum(places, jnp.uint32(seed * 0x9E3779B9 % 2**32))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    whole = ((bits ^ (bits >> 16)) >> 8).astype(jnp.int32) - 2**23  # floats' sum could be taken apart
+    return whole.astype(jnp.float32) * 2.0**-24
 
+
+def initial(size: Size) -> tuple[Params, jax.Array]:
+    """Parameters, and a cache (layers, 2, places, heads, head width) that is half full; all in bfloat16."""
     depth, width, hidden = size.layers, size.width, size.hidden
-    return {
-        "tokens": normal(size.vocabulary, width) * size.vocabulary**0.5,
+    seeds = itertools.count(1)
+
+    def spread(*shape: int, std: float) -> jax.Array:
+        return (std * 12**0.5 * scattered(shape, next(seeds))).astype(jnp.bfloat16)
+
+    params = {
+        "tokens": spread(size.vocabulary, width, std=1.0),
         "layers": {
-            "qkv": normal(depth, width, 3 * width),
-            "out": normal(depth, width, width),
-            "gate_up": normal(depth, width, 2 * hidden),
-            "down": normal(depth, hidden, width),
+            "qkv": spread(depth, width, 3 * width, std=width**-0.5),
+            "out": spread(depth, width, width, std=width**-0.5),
+            "gate_up": spread(depth, width, 2 * hidden, std=width**-0.5),
+            "down": spread(depth, hidden, width, std=hidden**-0.5),
         },
-        "logits": normal(width, size.vocabulary),
+        "logits": spread(width, size.vocabulary, std=width**-0.5),
     }
+    kept = spread(depth, 2, size.places, size.heads, width // size.heads, std=1.0)
+    return params, jnp.where(jnp.arange(size.places)[:, None, None] < size.places // 2, kept, 0)
 
 
 def normalise(x: jax.Array) -> jax.Array:
@@ -93,11 +111,7 @@ def build(*, places: int | None = None, layers: int | None = None) -> dict[str, 
     """The jitted step with its first arguments; work is counted in tokens."""
     size = SIZES.get(jax.default_backend(), SIZES["cpu"])
     size = size._replace(places=places or size.places, layers=layers or size.layers)
-    rng = np.random.default_rng(0)
-    params = initial(rng, size)
-    shape = (size.layers, 2, size.places, size.heads, size.width // size.heads)
-    half = np.arange(size.places)[:, None, None] < size.places // 2
-    cache = jnp.asarray(np.where(half, rng.standard_normal(shape, np.float32), 0), jnp.bfloat16)
+    params, cache = jax.jit(initial, static_argnums=0)(size)
     return {
         "step": jax.jit(step, donate_argnums=(0, 1, 2)),
         "args": (cache, jnp.int32(1), jnp.int32(size.places // 2), params),

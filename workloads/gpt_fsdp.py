@@ -45,7 +45,8 @@ def scattered(shape: tuple[int, ...], seed: int) -> jax.Array:
     bits = sum(places, jnp.uint32(seed * 0x9E3779B9 % 2**32))
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
-    return ((bits ^ (bits >> 16)) >> 8).astype(jnp.float32) * 2.0**-24 - 0.5
+    whole = ((bits ^ (bits >> 16)) >> 8).astype(jnp.int32) - 2**23  # floats' sum could be taken apart
+    return whole.astype(jnp.float32) * 2.0**-24
 
 
 def initial(size: Size) -> Params:

@@ -7,6 +7,7 @@ a device has 2 experts of 2048 x 8192 and 8192 tokens. Plain gradient descent on
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -23,6 +24,18 @@ CAPACITY = 1.25  # of a device's tokens each expert takes so many times its fair
 SIZES = {"cpu": (32, 64, 2, 64), "gpu": (2048, 8192, 2, 8192)}
 
 Params = dict[str, Any]
+
+
+def scattered(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """Numbers spread evenly in ±1/2, each made of its place alone by scrambling its bits: every device makes its own
+    part, and no setting of the compiler changes them."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(n) for axis, n in enumerate(strides)]
+    bits = sum(places, jnp.uint32(seed * 0x9E3779B9 % 2**32))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    whole = ((bits ^ (bits >> 16)) >> 8).astype(jnp.int32) - 2**23  # floats' sum could be taken apart
+    return whole.astype(jnp.float32) * 2.0**-24
 
 
 def routed(tokens: jax.Array, router: jax.Array, room: int) -> tuple[jax.Array, jax.Array]:
@@ -58,22 +71,19 @@ def build(*, tokens: int | None = None, experts: int | None = None) -> dict[str,
     split, whole = NamedSharding(mesh, P("expert")), NamedSharding(mesh, P())
     count = experts * len(devices)
     room = max(1, int(CAPACITY * tokens / count))
-    rng = np.random.default_rng(0)
 
-    def normal(*shape: int, std: float) -> np.ndarray:
-        return np.float32(std) * rng.standard_normal(shape, np.float32)
+    def initial() -> tuple[Params, tuple[jax.Array, jax.Array]]:
+        """The parameters, and tokens with what they are to become: their neighbours' numbers, cut off at ±1."""
+        params = {
+            "router": 0.5 * 12**0.5 * scattered((width, count), 1),
+            "up": (12 / width) ** 0.5 * scattered((count, width, hidden), 2),
+            "down": (12 / hidden) ** 0.5 * scattered((count, hidden, width), 3),
+        }
+        x = 12**0.5 * scattered((tokens * len(devices), width), 4)
+        return params, (x, jnp.clip(jnp.roll(x, 1, axis=1), -1, 1))
 
     places = {"router": whole, "up": split, "down": split}
-    params = jax.device_put(
-        {
-            "router": normal(width, count, std=0.5),
-            "up": normal(count, width, hidden, std=width**-0.5),
-            "down": normal(count, hidden, width, std=hidden**-0.5),
-        },
-        places,
-    )
-    x = normal(tokens * len(devices), width, std=1.0)
-    batch = jax.device_put((x, np.tanh(np.roll(x, 1, axis=1))), split)
+    params, batch = jax.jit(initial, out_shardings=(places, split))()
     specs = {"router": P(), "up": P("expert"), "down": P("expert")}
     forward = jax.shard_map(
         lambda p, t: layer(p, t, room), mesh=mesh, in_specs=(specs, P("expert")), out_specs=P("expert")

@@ -6,6 +6,7 @@ c² < 2 keeps the waves bounded, and a constant is left alone. Degrees are skewe
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -23,6 +24,24 @@ class Size(NamedTuple):
 
 
 SIZES = {"cpu": Size(2048, 8192, 16), "gpu": Size(1 << 20, 1 << 23, 32)}
+
+
+def scattered(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """Numbers spread evenly in ±1/2, each made of its place alone by scrambling its bits: every device makes its own
+    part, and no setting of the compiler changes them."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(n) for axis, n in enumerate(strides)]
+    bits = sum(places, jnp.uint32(seed * 0x9E3779B9 % 2**32))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    whole = ((bits ^ (bits >> 16)) >> 8).astype(jnp.int32) - 2**23  # floats' sum could be taken apart
+    return whole.astype(jnp.float32) * 2.0**-24
+
+
+def initial(nodes: int, channels: int) -> tuple[jax.Array, jax.Array]:
+    """`now` and `before`, of unit size."""
+    now, before = (12**0.5 * scattered((nodes, channels), seed) for seed in (1, 2))
+    return now, before
 
 
 def step(now: jax.Array, before: jax.Array, source: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -44,9 +63,8 @@ def build(*, nodes: int | None = None, edges: int | None = None, channels: int |
     """The jitted step with its first arguments; work is counted in directed edges."""
     size = SIZES.get(jax.default_backend(), SIZES["cpu"])
     size = Size(nodes or size.nodes, edges or size.edges, channels or size.channels)
-    rng = np.random.default_rng(0)
-    source, target = graph(rng, size.nodes, size.edges)
-    now, before = (jnp.asarray(rng.standard_normal((size.nodes, size.channels), np.float32)) for _ in range(2))
+    source, target = graph(np.random.default_rng(0), size.nodes, size.edges)
+    now, before = jax.jit(initial, static_argnums=(0, 1))(size.nodes, size.channels)
     return {
         "step": jax.jit(step, donate_argnums=(0, 1)),
         "args": (now, before, source, target),

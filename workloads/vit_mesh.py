@@ -8,6 +8,9 @@ so that the loss falls.
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -44,24 +47,37 @@ SPECS = {
 }
 
 
-def initial(rng: np.random.Generator, size: Size) -> Params:
-    """Float32 parameters on the host."""
-    depth, width, patches = size.layers, size.width, (size.image // size.patch) ** 2
+def scattered(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """Numbers spread evenly in ±1/2, each made of its place alone by scrambling its bits: every device makes its own
+    part, and no setting of the compiler changes them."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(n) for axis, n in enumerate(strides)]
+    bits = sum(places, jnp.uint32(seed * 0x9E3779B9 % 2**32))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    whole = ((bits ^ (bits >> 16)) >> 8).astype(jnp.int32) - 2**23  # floats' sum could be taken apart
+    return whole.astype(jnp.float32) * 2.0**-24
 
-    def normal(*shape: int, fan_in: int) -> np.ndarray:
-        return np.float32(fan_in**-0.5) * rng.standard_normal(shape, np.float32)
+
+def initial(size: Size) -> Params:
+    """Float32 parameters; those of the layers are stacked along axis 0."""
+    depth, width, patches = size.layers, size.width, (size.image // size.patch) ** 2
+    seeds = itertools.count(1)
+
+    def spread(*shape: int, fan_in: int) -> jax.Array:
+        return (12 / fan_in) ** 0.5 * scattered(shape, next(seeds))
 
     return {
-        "embed": normal(3 * size.patch**2, width, fan_in=3 * size.patch**2),
-        "places": normal(patches, width, fan_in=width),
-        "head": normal(width, size.classes, fan_in=width),
+        "embed": spread(3 * size.patch**2, width, fan_in=3 * size.patch**2),
+        "places": spread(patches, width, fan_in=width),
+        "head": spread(width, size.classes, fan_in=width),
         "layers": {
-            "norm_1": np.ones((depth, width), np.float32),
-            "qkv": normal(depth, width, 3, width, fan_in=width),
-            "out": normal(depth, width, width, fan_in=width * depth),
-            "norm_2": np.ones((depth, width), np.float32),
-            "up": normal(depth, width, 4 * width, fan_in=width),
-            "down": normal(depth, 4 * width, width, fan_in=4 * width * depth),
+            "norm_1": jnp.ones((depth, width)),
+            "qkv": spread(depth, width, 3, width, fan_in=width),
+            "out": spread(depth, width, width, fan_in=width * depth),
+            "norm_2": jnp.ones((depth, width)),
+            "up": spread(depth, width, 4 * width, fan_in=width),
+            "down": spread(depth, 4 * width, width, fan_in=4 * width * depth),
         },
     }
 
@@ -123,11 +139,11 @@ def build(*, model: int = 1, batch: int | None = None, remat: str = "none", dtyp
     size = size._replace(batch=(batch or size.batch) * len(devices))
     mesh = Mesh(np.array(devices).reshape(-1, model), ("data", "model"))
     rng = np.random.default_rng(0)
-    host = initial(rng, size)
-    places = jax.tree.map_with_path(lambda path, _: NamedSharding(mesh, SPECS.get(path[-1].key, P())), host)
+    shapes = jax.eval_shape(functools.partial(initial, size))
+    places = jax.tree.map_with_path(lambda path, _: NamedSharding(mesh, SPECS.get(path[-1].key, P())), shapes)
     whole, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
-    params = jax.tree.map(jax.device_put, host, places)
-    speeds = jax.tree.map(lambda p, s: jax.device_put(np.zeros_like(p), s), host, places)
+    params = jax.jit(initial, static_argnums=0, out_shardings=places)(size)
+    speeds = jax.jit(lambda: jax.tree.map(jnp.zeros_like, shapes), out_shardings=places)()
     images = rng.standard_normal((size.batch, size.image, size.image, 3), np.float32)
     secret = rng.standard_normal((3, size.classes), np.float32)
     labels = np.argmax(images.mean(axis=(1, 2)) @ secret, axis=-1).astype(np.int32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from tuner.worker.nudge import nudged
 
 FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+BYTES = ["e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"]
+NARROW = [np.float16, ml_dtypes.bfloat16, *(getattr(ml_dtypes, f"float8_{name}") for name in BYTES)]
 
 
 def _ordered(values: np.ndarray) -> np.ndarray:
@@ -27,6 +31,64 @@ def test_every_value_moves_to_a_neighbour_some_up_some_down(dtype: type) -> None
     assert moved.dtype == values.dtype
     steps = _ordered(moved) - _ordered(values)
     assert set(steps.tolist()) == {-1, 1}
+
+
+def _all_bits(dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    """Every value that a narrow dtype has, eight times; and as bits."""
+    unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    raw = np.tile(np.arange(1 << 8 * unsigned.itemsize, dtype=unsigned), 8)
+    return raw.view(dtype), raw
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_of_all_bit_patterns_finite_numbers_move_to_a_neighbour_and_others_stay(dtype: type) -> None:
+    values, raw = _all_bits(dtype)
+    with np.errstate(all="ignore"):
+        still = ~np.isfinite(values) | (values == 0)
+    moved = nudged(values, 0)
+    steps = moved.view(raw.dtype).astype(int) - raw.astype(int)
+    assert set(steps[still].tolist()) == {0}
+    assert set(steps[~still].tolist()) == {-1, 1}
+    assert np.isfinite(moved[~still]).all()
+    assert (moved[~still] != 0).all()
+    both = {-1: set(), 1: set()}
+    for step, value in zip(steps[~still].tolist(), raw[~still].tolist(), strict=True):
+        both[step].add(value)
+    assert len(both[-1] & both[1]) > 0.9 * len(both[-1] | both[1]), "up and down"
+
+
+@pytest.mark.parametrize("size", [1.0, 1.5, 16.0, 300.0])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_of_all_bit_patterns_a_rounding_error_is_added_in_float32(dtype: type, size: float) -> None:
+    """By the casts of ml_dtypes: payloads of NaN, infinities, subnormals and the ends of the range included."""
+    values, raw = _all_bits(dtype)
+    grain, part = 2.0**-1, 1 << 16
+    with np.errstate(all="ignore"):
+        wide = values.astype(np.float32)
+        power = np.where(np.abs(wide) >= 2.0**-126, 2.0 ** np.floor(np.log2(np.abs(wide))), 0).astype(np.float32)
+        draws = np.concatenate(
+            [
+                np.random.default_rng((4, i)).random(min(part, wide.size - i * part), np.float32)
+                for i in range(-(-wide.size // part))
+            ]
+        )
+        moved = wide + (draws - np.float32(0.5)) * np.float32(grain * size) * power
+        rounded = moved.astype(dtype)
+        kept = ~np.isfinite(rounded) | (rounded == 0) | (np.signbit(moved) != np.signbit(wide))
+    expected = np.where(kept, raw, rounded.view(raw.dtype))
+    assert np.array_equal(nudged(values, 4, grain=grain, size=size).view(raw.dtype), expected)
+    assert 0 < np.mean(kept) < 0.9
+
+
+@pytest.mark.parametrize("grain", [0.0, 2.0**-7])
+def test_how_many_threads_there_are_makes_no_difference(grain: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.linspace(1, 2, 2_000_000).astype(ml_dtypes.bfloat16)
+    found = []
+    for cores in (1, 3, 8):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        found.append(nudged(values, (3, 1), grain=grain).view(np.uint16))
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -71,7 +133,8 @@ def test_complex_parts_move_and_other_dtypes_do_not() -> None:
     assert moved.shape == (2, 3)
     assert np.all(moved.real != 1)
     assert np.all(moved.imag != 2)
-    for untouched in (np.arange(3), np.array([True, False]), np.array([1, 2], ml_dtypes.int4)):
+    powers = np.array([1.0, 2.0], ml_dtypes.float8_e8m0fnu)  # scales without a mantissa: one ulp would double them
+    for untouched in (np.arange(3), np.array([True, False]), np.array([1, 2], ml_dtypes.int4), powers):
         assert np.array_equal(nudged(untouched, 0), untouched)
 
 

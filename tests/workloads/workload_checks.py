@@ -158,6 +158,9 @@ def check_decode(module: ModuleType) -> None:
     params = made["args"][3]
     logits_of = jax.jit(module.logits_of)
     wide = jax.tree.map(lambda p: p.astype(jnp.float32), params)
+    for layer in wide["layers"].values():  # each product keeps the size of what it is given
+        assert abs(float(layer.mean()) * layer.size**0.5) < 4 * float(layer.std())
+        assert abs(float(layer.std()) * layer.shape[1] ** 0.5 - 1) < 0.02
     cache, sequence = jnp.zeros(made["args"][0].shape, jnp.float32), [1, 5, 2, 300, 7, 7]
     for place, token in enumerate(sequence):
         cache, logits = logits_of(cache, jnp.int32(token), jnp.int32(place), wide)

@@ -12,10 +12,8 @@ import numpy as np
 
 __all__ = ["nudged"]
 
-_UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-# The bits of a value's exponent, by themselves the largest power of two in it: 0 in zeros and subnormals.
-_EXPONENT = {4: np.uint32(0x7F800000), 8: np.uint64(0x7FF0000000000000)}
-_PART = 1 << 16  # elements moved at a time: they stay in a core's cache, and all cores are at work on a large array
+_PART = 1 << 16  # elements that are moved by draws of their own
+_PARTS = 8  # moved at a time: in loops that are too short threads would wait for the interpreter most of the time
 
 
 def nudged(
@@ -35,67 +33,126 @@ def nudged(
             nudged(parts, seed, grain=grain, size=size).view(values.dtype).reshape(values.shape)
         )
         return moved
-    bits = _float_bits(values.dtype)
-    if bits is None or values.size == 0:
+    info = _moved_float(values.dtype)
+    if info is None or values.size == 0:
         return values.copy()
-    own = float(ml_dtypes.finfo(values.dtype).eps)  # type: ignore[no-untyped-call]
+    own = float(info.eps)
+    grain = size * max(grain, own) if grain > own or size != 1 else 0.0
     flat = np.ascontiguousarray(values).reshape(-1)
     result = np.empty_like(flat)
     seeds = (seed,) if isinstance(seed, int) else tuple(seed)
+    begins = range(0, flat.size, _PARTS * _PART)
+    left = iter(begins)  # one for all threads: each takes the next parts when it is done with some
 
-    def move(index: int) -> None:
-        here = slice(index * _PART, (index + 1) * _PART)
-        part, rng = flat[here], np.random.default_rng((*seeds, index))
-        if not part.view(_UNSIGNED[part.itemsize]).any():
-            result[here] = part  # an optimiser's state is often zeros at first
-        elif grain > own or size != 1:
-            result[here] = _rounded_once_more(part, rng, size * max(grain, own))
-        else:
-            result[here] = _one_ulp(part, rng, bits)
+    def move(_: int) -> None:
+        mover = _Mover(flat.dtype, info.max, min(flat.size, _PARTS * _PART))
+        for begin in left:
+            parts, into = (array[begin : begin + _PARTS * _PART] for array in (flat, result))
+            indices = range(begin // _PART, -(-(begin + parts.size) // _PART))
+            mover.move(parts, into, [np.random.default_rng((*seeds, index)) for index in indices], grain)
 
-    indices = range(-(-flat.size // _PART))
+    threads = min(len(begins), os.cpu_count() or 1)
     # NumPy lets go of the interpreter's lock in its loops and its generators.
-    with ThreadPoolExecutor(min(len(indices), os.cpu_count() or 1), thread_name_prefix="tuner-nudge") as pool:
-        list(pool.map(move, indices))
+    with ThreadPoolExecutor(threads, thread_name_prefix="tuner-nudge") as pool:
+        list(pool.map(move, range(threads)))
     return result.reshape(values.shape)
 
 
-def _one_ulp(values: np.ndarray[Any, Any], rng: np.random.Generator, bits: int) -> np.ndarray[Any, Any]:
-    """Each value's neighbour above or below, by chance; below where there is none above, and above the smallest."""
-    unsigned = _UNSIGNED[values.itemsize]
-    raw, sign = values.view(unsigned), unsigned(1 << (bits - 1))
-    magnitude = raw & ~sign
-    up = np.unpackbits(np.frombuffer(rng.bytes(-(-values.size // 8)), np.uint8), count=values.size).astype(unsigned)
-    moved: np.ndarray[Any, Any] = magnitude - unsigned(1) + up + up
-    with np.errstate(all="ignore"):  # narrow floats warn of NaN
-        np.copyto(moved, magnitude - unsigned(1), where=~np.isfinite(moved.view(values.dtype)))
-        np.copyto(moved, unsigned(2), where=moved == 0)
-        moved |= raw & sign
-        np.copyto(moved, raw, where=(magnitude == 0) | ~np.isfinite(values))
-    return moved.view(values.dtype)
-
-
-def _rounded_once_more(values: np.ndarray[Any, Any], rng: np.random.Generator, grain: float) -> np.ndarray[Any, Any]:
-    """Each value with the error of rounding it to a mantissa of this `grain`, evenly spread. Subnormals stay."""
-    wide = values.astype(np.float32) if values.itemsize < 4 else values
-    unsigned = _UNSIGNED[wide.itemsize]
-    with np.errstate(all="ignore"):  # infinities, NaN and values at the end of the range stay what they are
-        power = (wide.view(unsigned) & _EXPONENT[wide.itemsize]).view(wide.dtype)
-        moved = rng.random(wide.shape, np.float32).astype(wide.dtype, copy=False)
-        moved -= wide.dtype.type(0.5)
-        moved *= wide.dtype.type(grain)
-        moved *= power
-        moved += wide
-        result: np.ndarray[Any, Any] = moved.astype(values.dtype, copy=False)
-        crossed = np.signbit(moved) != np.signbit(wide)
-        np.copyto(result, values, where=crossed | (result == 0) | (wide == 0) | ~np.isfinite(result))
-    return result
-
-
-def _float_bits(dtype: np.dtype[Any]) -> int | None:
-    """Width of a floating dtype that fills its bytes; None for others (also for the sub-byte floats)."""
+def _moved_float(dtype: np.dtype[Any]) -> Any:
+    """The finfo of a float that fills its bytes (the sub-byte ones don't) and has a mantissa; None for other dtypes."""
     try:
-        bits = int(ml_dtypes.finfo(dtype).bits)  # type: ignore[no-untyped-call]
+        info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     except ValueError:
         return None
-    return bits if bits == 8 * dtype.itemsize else None
+    return info if info.bits == 8 * dtype.itemsize and info.nmant > 0 else None
+
+
+class _Mover:
+    """One thread's, with room for what it computes on the way: to get memory at every part and give it back would take
+    longer than the arithmetic, all the more with many threads.
+
+    Of the values the bits are looked at: of one sign they are in the order of the values, from zero at 0 to the largest
+    finite one, with infinity and NaN beyond. NumPy is quick with them whatever the dtype, with narrow floats it is not.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], largest: Any, room: int) -> None:
+        self._raw = np.dtype(f"u{dtype.itemsize}")
+        self._wide = np.dtype(np.float32) if dtype.itemsize < 4 else dtype
+        self._sign = self._raw.type(1 << (8 * dtype.itemsize - 1))
+        self._largest = np.array(largest, dtype).view(self._raw)[()]
+        # Its exponent's bits are by themselves the largest power of two in a value: 0 in zeros and subnormals.
+        self._exponent = np.array(np.inf, self._wide).view(f"u{self._wide.itemsize}")[()]
+        self._bits = np.empty(room, self._raw)
+        self._flags = np.empty(room, bool)
+        self._draws = np.empty(room, np.float32)
+        self._widened, self._power = np.empty((2, room), self._wide)
+
+    def move(
+        self,
+        values: np.ndarray[Any, Any],
+        moved: np.ndarray[Any, Any],
+        rngs: Sequence[np.random.Generator],
+        grain: float,
+    ) -> None:
+        """Write `values`, moved, into `moved`: by one ulp, or by a rounding to a mantissa of this `grain`, if any. Each
+        part is moved by the draws of one of `rngs`."""
+        raw, into = values.view(self._raw), moved.view(self._raw)
+        if not raw.any():
+            into[:] = 0  # an optimiser's state is often zeros at first
+        elif grain:
+            self._round_once_more(values, moved, rngs, grain)
+            self._put_back(raw, into)
+        else:
+            self._one_ulp(raw, into, rngs)
+
+    def _one_ulp(
+        self, raw: np.ndarray[Any, Any], moved: np.ndarray[Any, Any], rngs: Sequence[np.random.Generator]
+    ) -> None:
+        """Each value's neighbour above or below, by chance; below where there is none above, and above the smallest."""
+        flag = self._flags[: raw.size]
+        before = np.bitwise_and(raw, ~self._sign, out=self._bits[: raw.size])
+        before -= 1  # zero is the largest of all now
+        drawn = b"".join(rng.bytes(-(-min(_PART, raw.size - i * _PART) // 8)) for i, rng in enumerate(rngs))
+        up = np.unpackbits(np.frombuffer(drawn, np.uint8), count=raw.size).view(bool)
+        up |= np.equal(before, 0, out=flag)
+        up &= np.not_equal(before, self._largest - 1, out=flag)
+        step = up.view(np.int8)
+        step += step
+        step -= 1
+        step *= np.less(before, self._largest, out=flag).view(np.int8)
+        np.copyto(moved, step, casting="unsafe")  # -1 is all ones
+        moved += raw
+
+    def _round_once_more(
+        self,
+        values: np.ndarray[Any, Any],
+        moved: np.ndarray[Any, Any],
+        rngs: Sequence[np.random.Generator],
+        grain: float,
+    ) -> None:
+        """Each value with the error of rounding it to a mantissa of this `grain`, evenly spread. Subnormals stay."""
+        draws = self._draws[: values.size]
+        for i, rng in enumerate(rngs):
+            rng.random(out=draws[i * _PART : (i + 1) * _PART], dtype=np.float32)
+        if values.itemsize < 4:
+            wide, change = self._widened[: values.size], draws
+            np.copyto(wide, values)
+        else:
+            wide, change = values, moved
+            np.copyto(change, draws)
+        power, exponent = self._power[: values.size], self._exponent
+        np.bitwise_and(wide.view(exponent.dtype), exponent, out=power.view(exponent.dtype))
+        with np.errstate(all="ignore"):  # what leaves the range is put back
+            change -= 0.5
+            change *= grain
+            change *= power
+            change += wide
+            if change is draws:
+                np.copyto(moved, change, casting="same_kind")
+
+    def _put_back(self, raw: np.ndarray[Any, Any], moved: np.ndarray[Any, Any]) -> None:
+        """What became zero, infinite or NaN, or was it before, and what changed its sign."""
+        past = np.bitwise_and(raw, self._sign, out=self._bits[: raw.size])
+        past ^= moved
+        past -= 1
+        np.copyto(moved, raw, where=np.greater_equal(past, self._largest, out=self._flags[: raw.size]))
