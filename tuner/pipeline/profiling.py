@@ -184,7 +184,7 @@ def _hottest(profile: StepProfile, options: ProfileOptions, worker: tuple[str, .
     name = next((name for category, name in kernels if category not in ("loop control", "copy on device")), "")
     if not name:
         return ()
-    # For each of some dozen passes it puts back all memory that is allocated: not the three quarters of a card.
+    # Nsight Compute puts all allocated memory back for each of its dozens of passes: let that not be most of the card.
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **options.env}
     return _under(env, nsight_compute(_program(options, worker), name, output=options.folder / "ncu"))
 
