@@ -14,6 +14,7 @@ random order, with code of its own (remeasure.py): nobody's own numbers decide.
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import math
@@ -138,6 +139,8 @@ def ours(options: argparse.Namespace) -> dict[str, Any]:
         document = json.loads(done.stdout)
         (log,) = Path(store).glob("runs/*/events.jsonl")
         events = read(log)
+        if options.out:
+            options.out.with_suffix(".events.jsonl.gz").write_bytes(gzip.compress(log.read_bytes(), mtime=0))
     found = [e for e in events if isinstance(e, TrialFinished)]
     confirm = next(e.record for e in events if isinstance(e, StageFinished) and isinstance(e.record, ConfirmRecord))
     trials = [
@@ -175,9 +178,11 @@ def judge(options: argparse.Namespace) -> dict[str, Any]:
     arms = [json.loads(path.read_text()) for path in options.results]
     space = load_spaces(arms[0]["spaces"])
     forms = {"{}": {}} | {key(settings): settings for arm in arms for _, settings in incumbents(arm)}
-    rng, rounds = random.Random(0), []
+    rng = random.Random(0)
+    rounds: list[dict[str, float | None]] = []
+    judged = {"workload": options.workload.name, "rounds_ms": rounds}
     for number in range(options.rounds):
-        names, row = list(forms), {}
+        names, row = list(forms), dict[str, float | None]()
         rng.shuffle(names)
         for name in names:
             env = {k: v for k, v in environment(Config.of(forms[name]), space, {}).items() if v is not None}
@@ -188,7 +193,9 @@ def judge(options: argparse.Namespace) -> dict[str, Any]:
                 print(f"{name}: {failed}", file=sys.stderr)
         rounds.append(row)
         print(f"round {number + 1} of {options.rounds}: {len(forms)} processes", file=sys.stderr)
-    return {"workload": options.workload.name, "rounds_ms": rounds}
+        if options.out:  # whoever stops it keeps the rounds that were
+            options.out.write_text(json.dumps(judged))
+    return judged
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
