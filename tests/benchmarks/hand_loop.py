@@ -39,6 +39,9 @@ from tuner.store import read
 from tuner.store.events import StageFinished, TrialFinished
 from tuner.store.records import ConfirmRecord
 
+# Half widths at which the pace is told: gains are of a percent.
+WIDTHS = (0.005, 0.01, 0.02, 0.05)
+
 # A trial as people write it. What the fingerprint takes is told apart: the loop by hand has none.
 CHILD = r"""
 import importlib.util, json, re, sys, time
@@ -169,13 +172,18 @@ def incumbents(arm: Mapping[str, Any]) -> list[tuple[float, dict[str, str]]]:
     return [*found, (arm["seconds"], arm["winner"])]
 
 
+def kept(path: Path) -> dict[str, Any]:
+    """A result as it was written, packed or not."""
+    return dict(json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()))
+
+
 def key(settings: Mapping[str, str]) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
 def judge(options: argparse.Namespace) -> dict[str, Any]:
     """All incumbents and winners beside the default: rounds of fresh processes in random order."""
-    arms = [json.loads(path.read_text()) for path in options.results]
+    arms = [kept(path) for path in options.results]
     space = load_spaces(arms[0]["spaces"])
     forms = {"{}": {}} | {key(settings): settings for arm in arms for _, settings in incumbents(arm)}
     rng = random.Random(0)
@@ -208,47 +216,50 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def between_processes(rounds: Sequence[Mapping[str, float | None]], *, drifts: bool = True) -> float:
-    """Standard deviation of log time between fresh processes of one config, pooled over configs; 0 from one round.
-    Without `drifts` what a round's configs have in common is taken out, by least squares: the machine's drift, which a
-    control beside a config shares."""
-    cells = [(n, name, math.log(ms)) for n, r in enumerate(rounds) for name, ms in r.items() if ms is not None]
-    logs = np.array([log for *_, log in cells])
-    made_of = [[name == own for own in rounds[0]] for _, name, _ in cells]
-    if not drifts:
-        made_of = [
-            [*row, *(n == own for own in range(len(rounds)))] for row, (n, *_) in zip(made_of, cells, strict=True)
-        ]
-    design = np.array(made_of, dtype=float)
-    fit, _, rank, _ = np.linalg.lstsq(design, logs)
-    freedom = len(logs) - int(rank)
-    return float(np.linalg.norm(logs - design @ fit)) / math.sqrt(freedom) if freedom else 0.0
+    """Standard deviation of log time between fresh processes of one config, pooled over configs but for those that
+    differ three times as much as is usual: of settings drawn at random some make another program in each process.
+    0 from one round. Without `drifts` what a round's configs have in common is taken out, each round's median over the
+    others: the machine's drift, which a control beside a config shares."""
+    told = rounds if drifts else [r for r in rounds if sum(ms is not None for ms in r.values()) > 1]
+    times = {name: np.array([r[name] or math.nan for r in told]) for name in rounds[0]}
+    rows = {name: np.log(row) for name, row in times.items() if np.isfinite(row).sum() > 1}
+    if not rows:
+        return 0.0
+    off = {name: logs - np.nanmedian(logs) for name, logs in rows.items()}
+    if not drifts and len(off) > 1:
+        others = {name: np.nanmedian([o for n, o in off.items() if n != name], axis=0) for name in off}
+        adds = (1 + 1 / (len(off) - 1)) ** 0.5  # to a config's spread that of the others' median
+        off = {name: (logs - others[name]) / adds for name, logs in off.items()}
+    found = [float(np.nanvar(logs, ddof=1)) for logs in off.values()]
+    usual = statistics.median(found)
+    return statistics.fmean(v for v in found if v <= 9 * usual) ** 0.5
 
 
 def widen(arm: Mapping[str, Any], spread: float) -> None:
     """Make half widths of gains over the default, wherever the step runs next. By hand the default is another trial, as
-    wide; and what either arm saw in one process another process has differently, on both sides of the ratio."""
+    wide; and what either arm saw in one process another process has differently, on both sides of the ratio. `alone`:
+    the same where the default is known for good."""
     trials = [t for t in arm["trials"] if t.get("half_width") is not None]
     default = trials[0]["half_width"] if arm["arm"] == "hand" else 0.0
     for t in trials:
-        t["half_width"] = math.hypot(t["half_width"], default, 2**0.5 * 1.96 * spread)
+        t["alone"] = math.hypot(t["half_width"], 1.96 * spread)
+        t["half_width"] = math.hypot(t["alone"], default, 1.96 * spread)
 
 
 def report(options: argparse.Namespace) -> dict[str, Any]:
-    rounds = json.loads(options.judged.read_text())["rounds_ms"]
-    arms = [json.loads(path.read_text()) for path in options.results]
+    rounds = kept(options.judged)["rounds_ms"]
+    arms = [kept(path) for path in options.results]
     typical = {n: statistics.median(r[n] for r in rounds) for n in rounds[0] if all(r[n] is not None for r in rounds)}
     best = min(typical.values())
     spreads = {"hand": between_processes(rounds), "ours": between_processes(rounds, drifts=False)}
     spreads["ours"] = min(spreads.values())  # without drift there can't be more; of few rounds both are rough
     for arm in arms:
         widen(arm, spreads[arm["arm"]])
-    # The width that nine in ten trials of the loop by hand reach; whoever is wider doesn't count.
+    # What nine in ten trials of the loop by hand reach is the width that flatters it most.
     widths = sorted(t["half_width"] for arm in arms if arm["arm"] == "hand" for t in arm["trials"] if "ms" in t)
-    width = widths[int(0.9 * (len(widths) - 1))]
+    width = options.width
     rows = []
     for arm in arms:
-        timed = [t for t in arm["trials"] if t.get("half_width") is not None and t["half_width"] <= width]
-        distinct = {t["fingerprint"] for t in timed if not t.get("shared")}
         near = [at for at, settings in incumbents(arm) if typical.get(key(settings), math.inf) <= 1.01 * best]
         gains = [math.log(r["{}"] / r[key(arm["winner"])]) for r in rounds if r.get(key(arm["winner"]))]
         rows.append(
@@ -257,16 +268,16 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
                 "seed": arm["seed"],
                 "seconds": arm["seconds"],
                 "trials": len(arm["trials"]),
-                "distinct_timed": len(distinct),
-                "distinct_per_hour": 3600 * len(distinct) / arm["seconds"],
-                "shared_or_repeated": len(timed) - len(distinct),
+                "failed": sum(t.get("half_width") is None for t in arm["trials"]),
+                "shared": sum(bool(t.get("shared")) for t in arm["trials"]),
+                "distinct_timed": len(distinct(arm, width)),
+                "distinct_per_hour": 3600 * len(distinct(arm, width)) / arm["seconds"],
                 "seconds_to_1_percent": min(near, default=None),
                 "winner": arm["winner"],
                 "winner_speedup": [math.exp(v) for v in interval(gains)] if gains else None,
             }
         )
     mine, theirs = ([r for r in rows if r["arm"] == name] for name in ("ours", "hand"))
-    pace = [statistics.median(r["distinct_per_hour"] for r in half) for half in (mine, theirs)]
     beaten = []
     for a in theirs:
         for b in mine:
@@ -278,17 +289,42 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
             beaten.append({"hand": a["seed"], "ours": b["seed"], "hand_ahead": interval(pairs) if pairs else None})
     found = {
         "half_width": width,
+        "pace": [pace(arms, w) for w in (*WIDTHS, widths[int(0.9 * (len(widths) - 1))])],
         "between_processes": spreads,
         "best_ms": best,
         "default_ms": typical["{}"],
         "arms": rows,
-        "pace_ratio": pace[0] / pace[1],
         "hand_over_ours": beaten,
     }
     if options.page:
         title = f"{arms[0]['workload']}: tune and the loop by hand"
         options.page.write_text(page(title, found, best=best_so_far(arms, typical), timed=programs(arms, width)))
     return found
+
+
+def distinct(arm: Mapping[str, Any], width: float) -> set[str]:
+    """Programs that this arm has timed so well, each once: what was found to compile to one that was known isn't."""
+    known = [t for t in arm["trials"] if t.get("half_width") is not None and t["half_width"] <= width]
+    return {t["fingerprint"] for t in known if not t.get("shared")}
+
+
+def pace(arms: Sequence[Mapping[str, Any]], width: float) -> dict[str, float]:
+    """Distinct programs timed to `width` an hour, medians over seeds. `hand_repeating`: what the loop by hand would
+    come to if it started each trial as often as it takes (the default, too, but that only once for all); `ratio`: how
+    many times as many ours are."""
+    hourly = {
+        name: statistics.median(3600 * len(distinct(a, width)) / a["seconds"] for a in arms if a["arm"] == name)
+        for name in ("ours", "hand")
+    }
+    repeating = statistics.median(_repeating(a, width) for a in arms if a["arm"] == "hand")
+    return {"half_width": width, **hourly, "hand_repeating": repeating, "ratio": hourly["ours"] / repeating}
+
+
+def _repeating(arm: Mapping[str, Any], width: float) -> float:
+    """Programs an hour if every trial is repeated until it is as narrow as `width`: of n starts √n times as narrow."""
+    narrow = [t for t in arm["trials"] if t.get("alone") is not None]
+    starts = sum(max(1.0, (t["alone"] / width) ** 2) for t in narrow) + len(arm["trials"]) - len(narrow)
+    return 3600 * len({t["fingerprint"] for t in narrow}) / (arm["seconds"] * starts / len(arm["trials"]))
 
 
 def best_so_far(arms: Sequence[Mapping[str, Any]], typical: Mapping[str, float]) -> list[Line]:
@@ -331,6 +367,7 @@ def main() -> None:
     three = commands.add_parser("report", help="what came of it, from the raw results")
     three.add_argument("judged", type=Path)
     three.add_argument("results", type=Path, nargs="+")
+    three.add_argument("--width", type=float, default=0.01, help="half width of the intervals that count (0.01: 1 %)")
     three.add_argument("--page", type=Path, help="draw it as HTML, too")
     for command in (one, two, three):
         command.add_argument("--out", type=Path)

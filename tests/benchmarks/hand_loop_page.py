@@ -25,22 +25,24 @@ def page(title: str, found: Mapping[str, Any], *, best: Sequence[Line], timed: S
     default, by what fresh processes found afterwards; `timed`: its number of distinct programs so far."""
     slower = [row["hand_ahead"] for row in found["hand_over_ours"] if row["hand_ahead"]]
     ahead = sum(low > 0 for _, low, _ in slower)
+    told = next(row for row in found["pace"] if row["half_width"] == found["half_width"])
     summary = (
-        f"{found['pace_ratio']:.1f} times as many programs an hour, timed to ±{100 * found['half_width']:.2g} %; "
+        f"{told['ratio']:.1f} times as many programs an hour, timed to {_width(told)}; "
         f"the loop's winner was ahead in {ahead} of {len(slower)} comparisons"
     )
+    last = max(row["seconds"] for row in found["arms"])
     blocks: list[Block] = [
-        _stairs("Speed-up over the default of the best so far", "speed-up", best, ratios=True),
-        _stairs("Distinct programs timed so far", "programs", timed, ratios=False),
-        _arms(found["arms"]),
+        _stairs("Speed-up over the default of the best so far", "speed-up", best, last=last, ratios=True),
+        _stairs(f"Distinct programs timed to {_width(told)} so far", "programs", timed, last=last, ratios=False),
+        _pace(found["pace"]),
+        *_arms(found["arms"]),
     ]
     section = Section(name="pace", title="Pace", blocks=tuple(blocks))
     return render_html(Paper.of(title, summary, tone="plain", facts=[], sections=[section]))
 
 
-def _stairs(what: str, unit: str, lines: Sequence[Line], *, ratios: bool) -> Block:
+def _stairs(what: str, unit: str, lines: Sequence[Line], *, last: float, ratios: bool) -> Block:
     values = [value for _, steps in lines for _, value in steps] or [0.0]
-    last = max((at for _, steps in lines for at, _ in steps), default=1.0)
     low, high = spread_out([0.0, *values])
     low = low if ratios else 0.0
 
@@ -65,8 +67,26 @@ def _stairs(what: str, unit: str, lines: Sequence[Line], *, ratios: bool) -> Blo
     return figure(f"{what}, by time", "One line a seed.", draw)
 
 
-def _arms(arms: Sequence[Mapping[str, Any]]) -> Table:
+def _width(row: Mapping[str, Any]) -> str:
+    return f"±{100 * row['half_width']:.2g} %"
+
+
+def _pace(rows: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
+        caption="Distinct programs an hour, by the half width of their gains' intervals (medians over seeds)",
+        head=("timed to", _TEXTS["ours"], _TEXTS["hand"], "by hand, with repeats", "ratio to that"),
+        rows=tuple(
+            (_width(r), f"{r['ours']:.0f}", f"{r['hand']:.0f}", f"{r['hand_repeating']:.3g}", f"{r['ratio']:.1f}")
+            for r in rows
+        ),
+        align=">>>>>",
+    )
+
+
+def _arms(arms: Sequence[Mapping[str, Any]]) -> list[Table]:
     def speedup(row: Mapping[str, Any]) -> str:
+        if not row["winner"]:
+            return "the default"
         if not row["winner_speedup"]:
             return "failed"
         mean, low, high = row["winner_speedup"]
@@ -75,28 +95,23 @@ def _arms(arms: Sequence[Mapping[str, Any]]) -> Table:
     def seconds(value: float | None) -> str:
         return "never" if value is None else f"{value:.0f} s"
 
-    return Table(
-        caption="Arms and seeds",
-        head=(
-            "arm",
-            "seed",
-            "took",
-            "distinct timed",
-            "an hour",
-            "to within 1 % of the best",
-            "winner, in fresh processes",
-        ),
+    arm = [(_TEXTS[row["arm"]], str(row["seed"])) for row in arms]
+    counts = ("trials", "failed", "shared", "distinct_timed")
+    trials = Table(
+        caption="Trials",
+        head=("arm", "seed", "took", "trials", "failed", "known program", "timed", "an hour"),
         rows=tuple(
-            (
-                _TEXTS[row["arm"]],
-                str(row["seed"]),
-                seconds(row["seconds"]),
-                str(row["distinct_timed"]),
-                f"{row['distinct_per_hour']:.0f}",
-                seconds(row["seconds_to_1_percent"]),
-                speedup(row),
-            )
-            for row in arms
+            (*who, seconds(row["seconds"]), *(str(row[c]) for c in counts), f"{row['distinct_per_hour']:.0f}")
+            for who, row in zip(arm, arms, strict=True)
         ),
-        align="<>>>>><",
+        align="<>>>>>>>",
     )
+    winners = Table(
+        caption="Winners",
+        head=("arm", "seed", "to within 1 % of the best", "winner, in fresh processes"),
+        rows=tuple(
+            (*who, seconds(row["seconds_to_1_percent"]), speedup(row)) for who, row in zip(arm, arms, strict=True)
+        ),
+        align="<>><",
+    )
+    return [trials, winners]

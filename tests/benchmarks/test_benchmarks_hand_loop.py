@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hand_loop import best_so_far, between_processes, programs, report, widen
+from hand_loop import best_so_far, between_processes, pace, programs, report, widen
 
 GOOD, BAD = {"xla_good": "true"}, {"xla_bad": "true"}
 HAND = {
@@ -63,6 +63,7 @@ def test_the_page_says_who_was_ahead(tmp_path: Path) -> None:
             judged=tmp_path / "judged.json",
             results=[tmp_path / "hand.json", tmp_path / "ours.json"],
             page=tmp_path / "page.html",
+            width=0.02,
         )
     )
     assert [row["distinct_timed"] for row in found["arms"]] == [2, 2]
@@ -80,6 +81,8 @@ def test_widths_are_those_of_gains_wherever_the_step_runs() -> None:
     assert between_processes(drifting) == pytest.approx(0.1 / 2**0.5)
     assert between_processes(drifting, drifts=False) == pytest.approx(0.0, abs=1e-9)
     assert between_processes(drifting[:1]) == 0.0
+    strange = [{**r, "strange": 5.0 * math.exp(n)} for n, r in enumerate(drifting)]  # another program in each process
+    assert between_processes([{**r, "y": r["x"]} for r in strange]) == pytest.approx(between_processes(drifting))
     logs = 0.01 * np.random.default_rng(3).standard_normal((400, 2)) + [0.0, 0.3]
     rounds = [{"{}": 10 * math.exp(a + n % 2), "x": 10 * math.exp(b + n % 2)} for n, (a, b) in enumerate(logs)]
     assert between_processes(rounds, drifts=False) == pytest.approx(0.01, rel=0.1)  # of two configs as of many
@@ -89,3 +92,16 @@ def test_widths_are_those_of_gains_wherever_the_step_runs() -> None:
     widen(ours, 0.1)
     assert [t["half_width"] for t in hand["trials"]] == pytest.approx([0.01 * 2**0.5] * 3)
     assert ours["trials"][2]["half_width"] == pytest.approx(math.hypot(0.05, 0.1 * 1.96 * 2**0.5))
+    assert ours["trials"][2]["alone"] == pytest.approx(math.hypot(0.05, 0.1 * 1.96))
+
+
+def test_pace_is_told_at_a_width_and_what_repeating_by_hand_would_come_to() -> None:
+    hand, ours = copy.deepcopy(HAND), copy.deepcopy(OURS)
+    widen(hand, 0.0)
+    widen(ours, 0.0)
+    wide = pace([hand, ours], 0.02)
+    assert wide == {"half_width": 0.02, "hand": 72.0, "ours": 72.0, "hand_repeating": 72.0, "ratio": 1.0}
+    narrow = pace([hand, ours], 0.005)  # three trials of half a percent's double: four starts each
+    assert (narrow["hand"], narrow["ours"]) == (0.0, 72.0)
+    assert narrow["hand_repeating"] == pytest.approx(72 / 4)
+    assert narrow["ratio"] == pytest.approx(4.0)
