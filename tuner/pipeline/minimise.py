@@ -26,7 +26,7 @@ from tuner.measure import (
 from tuner.pipeline.bench import Bench
 from tuner.pipeline.benches import Benches, Timer, Turns
 from tuner.pipeline.context import Run
-from tuner.pipeline.evaluate import MIN_ROUNDS, Plan, evaluate, time_arms
+from tuner.pipeline.evaluate import MIN_ROUNDS, Plan, evaluate, measured, time_arms
 from tuner.protocol.messages import Compiled
 from tuner.store.records import BaselineRecord, Effect, Measured, MinimiseRecord, SearchRecord
 
@@ -47,11 +47,28 @@ def run_minimise(run: Run, benches: Benches) -> MinimiseRecord:
     winner = next((m for m in best if m.estimate.gain > 0 and m.estimate.high >= run.margin), None)
     if winner is None:
         return MinimiseRecord(winner=None, reduced=None, runner_up=None, dropped={}, effects=())
+    if run.budget.left_s < _least_s(run, winner.config):
+        winner = _shortest(run, winner)
     try:
         return _reduce(run, benches, winner, best)
     except SessionEnded as ended:
         run.notice(f"a session ended while the winner was reduced ({ended.failure.message}); it is confirmed whole")
         return MinimiseRecord(winner=winner, reduced=winner, runner_up=None, dropped={}, effects=())
+
+
+def _least_s(run: Run, config: Config) -> float:
+    """What it takes to time the fewest rounds that tell which settings of `config` matter."""
+    arms = 2 ** len(config) if len(config) <= _FEW else 2 * len(config)
+    return MIN_ROUNDS * run.record("baseline", BaselineRecord).round_s(arms + math.sqrt(arms))
+
+
+def _shortest(run: Run, winner: Measured) -> Measured:
+    """For want of time to reduce the winner: of what gains as much but for the loss that reducing allows, the config
+    with the fewest settings."""
+    least = winner.estimate.gain - allowed_loss(winner.estimate.gain, run.margin)
+    able = [m for m in measured(run, run.trials.values()) if m.fingerprint != run.trials[DEFAULT].fingerprint]
+    enough = [m for m in able if m.estimate.gain >= least and m.estimate.high >= run.margin]
+    return min(enough, key=lambda m: len(m.config), default=winner)
 
 
 def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measured]) -> MinimiseRecord:
@@ -74,13 +91,13 @@ def _reduce(run: Run, benches: Benches, winner: Measured, best: Sequence[Measure
             reduced = _settled(losses, allowed, seconds / 4, default=core)
     for name in sorted(whole.names - reduced.names):
         dropped[name] = f"without all of these the gain changes by {_percent(losses.known[reduced])}"
-    measured = _as_measured(run, benches, reduced, seconds / 8) or winner
+    shown = _as_measured(run, benches, reduced, seconds / 8) or winner
     return MinimiseRecord(
         winner=winner,
-        reduced=measured,
+        reduced=shown,
         runner_up=_runner_up(winner, reduced, best, resolved=resolved),
         dropped=dropped,
-        effects=_effects(run, benches, measured, seconds / 4),
+        effects=_effects(run, benches, shown, seconds / 4),
         winner_effects=_lost(whole, {n: losses.known[c] for n in whole.names if (c := whole.drop(n)) in losses.known}),
     )
 
@@ -252,11 +269,11 @@ def _minus(a: Estimate, b: Estimate) -> Estimate:
     return combine(a, negated)
 
 
-def _effects(run: Run, benches: Benches, measured: Measured, seconds: float) -> tuple[Effect, ...]:
+def _effects(run: Run, benches: Benches, whole: Measured, seconds: float) -> tuple[Effect, ...]:
     """For each setting, what is lost when only it is dropped; of a single one that is the whole gain."""
-    reduced = measured.config
+    reduced = whole.config
     if len(reduced) == 1:
-        return tuple(Effect(name=n, value=v, estimate=measured.estimate) for n, v in reduced.settings)
+        return tuple(Effect(name=n, value=v, estimate=whole.estimate) for n, v in reduced.settings)
     without = {n: reduced.drop(n) for n in sorted(reduced.names)}
     losses = _Losses(run, benches, reduced).time(without.values(), seconds)
     return _lost(reduced, {n: losses[c] for n, c in without.items() if c in losses})

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tuner.knobs import DEFAULT, TIERS, UNSET, Config, Knob, KnobStatus
 from tuner.pipeline.benches import Benches
+from tuner.pipeline.combine import best_flips, combinations, flip
 from tuner.pipeline.context import Run
 from tuner.pipeline.costs import least_reserve
 from tuner.pipeline.evaluate import Plan, evaluate, measured
@@ -31,8 +32,9 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
     those of the groups that the user puts first, then those that made programs like this one faster.
 
     Of a tier first the values of the option lane, together, then a session a value. What was never timed alone is worth
-    more than combinations of what was: all but the last tier may take the search's share as well. While no
-    setting gains the margin there is little to combine or to reduce: what the tiers postponed gets that time.
+    more than combinations of what was: all but the last tier may take the search's share as well, but for the few
+    combinations of settings that have each gained the margin. While none has there is little to combine or to reduce:
+    what the tiers postponed gets that time.
     """
     knobs = run.live
     screened = _Screened(run, benches)
@@ -47,7 +49,7 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
         named = members[0].group in run.options.first or members[0].name in likely
         unlikely = members[0].tier == TIERS[-1] and not named
         # Where an earlier tier took more than the screen's own share, the spare time is what is left of both.
-        more_s = 0.0 if unlikely else max(0.0, spare_s + min(0.0, left_s))
+        more_s = 0.0 if unlikely else max(0.0, spare_s - screened.combining_s + min(0.0, left_s))
         screened.tier(members, share_s, spare_s=more_s, first=index == 0)
     screened.rest([k for members in tiers for k in members])
     live, left = _sort_out(run, knobs, {t.config: t for t in screened.trials})
@@ -91,6 +93,12 @@ class _Screened:
         the first."""
         tried = len(self.run.trials) - self.known
         return (self.run.budget.now() - self.began) / tried if tried else 0.0
+
+    @property
+    def combining_s(self) -> float:
+        """What combinations of the settings that have gained the margin would take."""
+        least = dict.fromkeys(self.run.live, self.run.margin)
+        return len(combinations(best_flips(self.run, self.run.live, least))) * self.pace_s
 
     def tier(self, knobs: Sequence[Knob], share_s: float, *, spare_s: float, first: bool) -> None:
         """Try the flips of one tier, in such depth that they take `share_s`; if that isn't enough to begin with all,
@@ -150,8 +158,8 @@ class _Screened:
 
 
 def _flips(knob: Knob) -> list[Config]:
-    """The knob's values alone, together with the settings without which they have no meaning."""
-    return [Config.of({**knob.requires, knob.name: v}) for v in knob.values if v != UNSET]
+    """The knob's values alone."""
+    return [flip(knob, v) for v in knob.values if v != UNSET]
 
 
 def _plan(run: Run, seconds: float) -> Plan:
@@ -192,7 +200,7 @@ def _sort_out(
         for value in knob.values:
             if value == UNSET:
                 continue
-            trial = trials.get(Config.of({**knob.requires, knob.name: value}))
+            trial = trials.get(flip(knob, value))
             if trial is None:
                 continue
             why = _why_it_leaves(trial, control, programs)

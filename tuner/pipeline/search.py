@@ -6,11 +6,12 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 
-from tuner.knobs import DEFAULT, UNSET, Config, Knob, split
+from tuner.knobs import DEFAULT, Config, Knob, split
 from tuner.pipeline.benches import Benches
+from tuner.pipeline.combine import best_flips, combinations, joined, main_effect
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
-from tuner.store.events import TrialFinished
+from tuner.store.events import StageFinished, TrialFinished
 from tuner.store.records import SearchRecord
 
 __all__ = ["run_search"]
@@ -39,12 +40,17 @@ def run_search(run: Run, benches: Benches) -> SearchRecord:
 
 def _search(run: Run, benches: Benches, batches: Iterator[list[Config]]) -> None:
     share = run.budget.share_s("search")
-    began = run.budget.now()
+    began, pace_s = run.budget.now(), _screened_pace_s(run)
     asked, stale, best = 0, 0, _best_gain(run)
-    for batch in batches:
+    waiting: list[Config] = []
+    while True:
+        waiting = waiting or next(batches, [])
         left = share - (run.budget.now() - began)
+        # The likeliest come first. No batch is so large that it would take the confirmation's time.
+        size = max(1, int(run.budget.left_s / pace_s)) if pace_s else len(waiting)
         if run.options.trials is not None:
-            batch = batch[: run.options.trials - asked]
+            size = min(size, run.options.trials - asked)
+        batch, waiting = waiting[:size], waiting[size:]
         if left <= 0 or stale >= _PATIENCE or not batch:
             break
         plan = Plan(stage="search", seconds=left / 2, half_width=run.margin / 2)
@@ -53,6 +59,13 @@ def _search(run: Run, benches: Benches, batches: Iterator[list[Config]]) -> None
         gain = _best_gain(run)
         stale = 0 if gain > best + run.margin / 2 else stale + 1
         best = max(best, gain)
+
+
+def _screened_pace_s(run: Run) -> float:
+    """What a flip took in the screen, compiling and checking included; 0 if none was tried."""
+    screened = next(e for e in run.events if isinstance(e, StageFinished) and e.stage == "screen")
+    tried = sum(isinstance(e, TrialFinished) and e.stage == "screen" for e in run.events)
+    return screened.seconds / tried if tried else 0.0
 
 
 def _best_gain(run: Run) -> float:
@@ -95,31 +108,17 @@ def _suggest(run: Run, knobs: Mapping[str, Knob]) -> Iterator[list[Config]]:
         yield batch
 
 
-def _flip(run: Run, name: str, value: str) -> TrialFinished | None:
-    return run.trials.get(Config.of({**run.live[name].requires, name: value}))
-
-
-def _gain(run: Run, name: str, value: str) -> float:
-    """The main effect of one setting, 0 where it is not known."""
-    trial = _flip(run, name, value) if value != UNSET else None
-    return trial.estimate.gain if trial is not None and trial.estimate is not None else 0.0
-
-
 def _additive(run: Run, config: Config) -> float:
     """The gain that the main effects promise for `config`, were they to add up."""
-    return sum(_gain(run, n, v) for n, v in config.settings if n in run.live)
+    return sum(main_effect(run, run.live[n], v) for n, v in config.settings if n in run.live)
 
 
 def _additive_combinations(run: Run, knobs: Mapping[str, Knob]) -> list[Config]:
-    """All positive flips together, the best few of them, and that set without each of its members. What takes a session
-    of its own is among them if it promises enough for one."""
-    best = {n: max((v for v in k.values if v != UNSET), key=lambda v, n=n: _gain(run, n, v)) for n, k in knobs.items()}  # type: ignore[misc]
+    """Combinations of all positive flips. What takes a session of its own is among them if it promises enough for
+    one."""
     least = {n: _session_gain(run) if k.lane == "environment" else 0.0 for n, k in knobs.items()}
-    positive = sorted((n for n in best if _gain(run, n, best[n]) > least[n]), key=lambda n: -_gain(run, n, best[n]))
-    full = Config.of({n: best[n] for n in positive})
-    found = [Config.of({n: best[n] for n in positive[:size]}) for size in range(2, len(positive) + 1)]
-    found += [full.drop(n) for n in positive]
-    return [c for c in dict.fromkeys(found) if len(c) > 1 and c not in run.trials][: 2 * _BATCH]
+    found = combinations(best_flips(run, knobs, least))
+    return [c for c in found if c not in run.trials][: 2 * _BATCH]
 
 
 def _session_gain(run: Run) -> float:
@@ -129,15 +128,7 @@ def _session_gain(run: Run) -> float:
 
 def _environments(run: Run) -> list[Config]:
     """The environment-lane settings worth a session: none, each that gains alone, and the best of them together."""
-    gains: dict[Config, float] = {DEFAULT: 0.0}
-    together = DEFAULT
-    for name, knob in run.live.items():
-        if knob.lane != "environment":
-            continue
-        best = max((v for v in knob.values if v != UNSET), key=lambda v, n=name: _gain(run, n, v))  # type: ignore[misc]
-        gain = _gain(run, name, best)
-        if gain > _session_gain(run):
-            gains[Config.of({name: best})] = gain
-            together = together.set(name, best)
-    gains[together] = _additive(run, together)
+    knobs = {n: k for n, k in run.live.items() if k.lane == "environment"}
+    alone = best_flips(run, knobs, dict.fromkeys(knobs, _session_gain(run)))
+    gains = {c: _additive(run, c) for c in (DEFAULT, *alone, joined(alone))}
     return sorted(gains, key=lambda c: -gains[c])[:4]
