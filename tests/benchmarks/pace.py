@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import random
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ import msgspec
 
 from tuner.api import load_run
 from tuner.knobs import DEFAULT, UNSET, Config, Knob
+from tuner.machine import read_host
 from tuner.measure import Estimate
 from tuner.pipeline.sampler import Sampler
 from tuner.store.events import AnyEvent, RunFinished, RunStarted, StageFinished, TrialFinished
@@ -122,6 +126,12 @@ def main() -> None:
     knobs = next(e.record.knobs for e in events if isinstance(e, StageFinished) and isinstance(e.record, ProbeRecord))
     with tempfile.TemporaryDirectory() as root:
         found: dict[str, Any] = {
+            "machine": {
+                "cpu": read_host().cpu,
+                "python": platform.python_version(),
+                "load_1m": os.getloadavg()[0],
+                **{name: version(name) for name in ("optuna", "sqlalchemy")},
+            },
             "start": start(Path(root), events, knobs, trials=options.trials, a_run=options.a_run),
             "suggestion": {f"{k} knobs, {n} told": suggestion(k, n) for k in (10, 25, 80) for n in (50, 500, 2000)},
         }
