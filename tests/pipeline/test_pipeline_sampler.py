@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 
+import msgspec
 import pytest
 
 from tuner.knobs import DEFAULT, UNSET, Config, Knob
@@ -96,3 +97,17 @@ def test_a_trial_beyond_the_knobs_teaches_nothing() -> None:
     sampler.tell(trial(0, Config.of({"xla_unknown": "A"}), 0.5))
     sampler.tell(trial(1, Config.of({"xla_0": "elsewhere"}), 0.5))
     assert len(sampler.ask(4, environment=DEFAULT, avoid=())) == 4
+
+
+def test_what_means_nothing_without_another_setting_is_not_suggested_without_it():
+    """It would be no trial at all. What the run holds fixed counts."""
+    needy = msgspec.structs.replace(knob("xla_needy"), requires={"xla_0": "B"})
+    needier = msgspec.structs.replace(knob("xla_needier"), requires={"xla_needy": "A"})
+    knobs = {k.name: k for k in (*KNOBS.values(), needy, needier)}
+    found = Sampler(knobs, seed=0).ask(16, environment=DEFAULT, avoid=())
+    assert len(found) >= 8
+    assert all(c.get("xla_0") == "B" for c in found if "xla_needy" in c.names)
+    assert all(c.get("xla_needy") == "A" for c in found if "xla_needier" in c.names)
+    assert any("xla_needy" in c.names for c in found)
+    alone = Sampler({needy.name: needy}, seed=0, held=Config.of({"xla_0": "B"}))
+    assert {c.get("xla_needy") for c in alone.ask(3, environment=DEFAULT, avoid=())} == {UNSET, "A", "B"}

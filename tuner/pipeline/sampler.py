@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import PartialFixedSampler, TPESampler
 from optuna.trial import TrialState
 
-from tuner.knobs import UNSET, Config, Knob
+from tuner.knobs import DEFAULT, UNSET, Config, Knob
 from tuner.store.events import TrialFinished
 
 __all__ = ["Sampler"]
@@ -30,8 +30,10 @@ class Sampler:
     without a number being invented. Infrastructure failures are told as failed, which TPE ignores.
     """
 
-    def __init__(self, knobs: Mapping[str, Knob], *, seed: int) -> None:
+    def __init__(self, knobs: Mapping[str, Knob], *, seed: int, held: Config = DEFAULT) -> None:
+        """`held`: what the run holds fixed, which knobs may require."""
         self._knobs = dict(knobs)
+        self._held = held
         self._distributions: dict[str, BaseDistribution] = {
             name: CategoricalDistribution(knob.values) for name, knob in self._knobs.items()
         }
@@ -57,7 +59,7 @@ class Sampler:
         found: list[Config] = []
         for _ in range(4 * count):
             trial = study.ask(self._distributions)
-            config = Config.of({n: str(v) for n, v in trial.params.items()})
+            config = self._meaningful(Config.of({n: str(v) for n, v in trial.params.items()}))
             if config in seen:
                 study.tell(trial, state=TrialState.FAIL)
                 continue
@@ -66,6 +68,12 @@ class Sampler:
             if len(found) == count:
                 break
         return found
+
+    def _meaningful(self, config: Config) -> Config:
+        """`config` without settings that mean nothing in it, since another that they require is not there."""
+        whole = self._held.join(config)
+        idle = [n for n in config.names if any(whole.get(r) != v for r, v in self._knobs[n].requires.items())]
+        return self._meaningful(config.drop(*idle)) if idle else config
 
     def _seen(self) -> list[TrialFinished]:
         """What the next study knows, in the order told."""

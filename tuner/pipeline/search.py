@@ -94,7 +94,7 @@ def _suggest(run: Run, knobs: Mapping[str, Knob]) -> Iterator[list[Config]]:
         yield additive
     from tuner.pipeline.sampler import Sampler  # imports Optuna, which a space that is enumerated does without
 
-    sampler = Sampler(knobs, seed=run.options.seed)
+    sampler = Sampler(knobs, seed=run.options.seed, held=run.held)
     told: set[Config] = set()
     environments = itertools.cycle(_environments(run))
     while True:
