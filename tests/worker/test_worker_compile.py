@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from worker_driver import Worker
@@ -315,3 +318,23 @@ def test_a_trace_is_written_and_a_pgle_profile_of_a_cpu_is_empty(worker: Worker,
     before = compiles(worker)
     worker.round("control")
     assert compiles(worker) == before
+
+
+def test_what_lowers_to_another_program_is_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longest. Answers come in the order of the questions all the same."""
+    from tuner.worker import compile as compiling
+
+    started, both = [], threading.Barrier(2)
+
+    def compile_it(session: object, item: compiling._Lowered) -> str:
+        started.append(item.plan.options["name"])
+        if item.plan.jax_config:
+            both.wait(30)
+        return item.plan.options["name"]
+
+    monkeypatch.setattr(compiling, "_lower", lambda session, plan: compiling._Lowered(plan, {}, {}, 0.0))
+    monkeypatch.setattr(compiling, "_compile", compile_it)
+    plans = [compiling._Plan({"name": name}, {"jax_x": 1} if name in "ce" else {}) for name in "abcde"]
+    session: Any = SimpleNamespace(gang=None)
+    assert compiling._batch(session, plans, 2) == [*"abcde"]
+    assert sorted(started[:2]) == ["c", "e"]
