@@ -183,7 +183,8 @@ def _as_array(leaf: Leaf, like: jax.Array) -> jax.Array:
         return leaf.array()
     words = words_of(like)
     data = shards.cut(leaf.data, words.sharding) if leaf.data.shape == words.shape else leaf.data
-    return restored(Saved(data, words.sharding, False, leaf.key_impl, words.shape))
+    (array,) = restored([Saved(data, words.sharding, False, leaf.key_impl, words.shape)])
+    return array
 
 
 def _checked(check: Callable[[Any, Any], Any], reference: tuple[Leaf, ...], out: Any) -> tuple[bool, str]:
