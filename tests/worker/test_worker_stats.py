@@ -142,14 +142,12 @@ def test_a_leaf_that_is_what_it_was_is_still_unless_the_reference_is_too() -> No
 
 
 @pytest.mark.parametrize("block", [3, 8, 40])  # less than a row along the last axis, than a slice of the first, several
-@pytest.mark.parametrize("part", [1, 3])
-def test_cutting_into_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch, block: int, part: int) -> None:
+def test_cutting_into_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     reference = RNG.normal(size=(9, 5, 4))
     candidate = reference * (1 + 1e-3 * RNG.normal(size=reference.shape))
     candidate[7, 1, 1] = np.nan
     whole = compared(reference, candidate)
     monkeypatch.setattr(stats, "_BLOCK", block)
-    monkeypatch.setattr(stats, "_PART", part * block)
     cut = compared(reference, candidate)
     start = 0.9 * reference
     moved = compared(reference, candidate, Start(start, start))
@@ -160,9 +158,8 @@ def test_cutting_into_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch, bl
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part's sums are added up in the order of the parts, bit for bit."""
+    """The blocks' sums are added up in their order, bit for bit."""
     monkeypatch.setattr(stats, "_BLOCK", 500)
-    monkeypatch.setattr(stats, "_PART", 1000)
     with ThreadPoolExecutor(3) as pool:
         for shape in ((90, 80), (20, 4)):
             references = list(RNG.normal(size=(30, *shape)))

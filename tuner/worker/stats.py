@@ -26,8 +26,6 @@ MAX_RATIO = 1e300
 # the interpreter most of the time, and of more the four arrays leave the caches.
 _BLOCK = 1 << 18
 
-_PART = 1 << 20  # elements of a large leaf that a thread sums up by itself
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -176,19 +174,12 @@ class _Sums:
 
 def _of_large(arrays: Sequence[Any], room: Room, each: _Each) -> _Sums:
     """The sums of one leaf that is more than a block."""
-    shape, moved = arrays[0].shape, len(arrays) > 2
+    shape = arrays[0].shape
     scale = _scales([[array] for array in arrays])
-
-    def of_part(whole: tuple[slice, ...]) -> _Sums:
-        parts = [array[whole] for array in arrays]
-        sums = _Sums.empty(parts[0].shape, moved=moved)
-        for place in _blocks(parts[0].shape, _BLOCK):
-            sums.add(_of_block([[part[place]] for part in parts], room, scale), place)
-        return sums
-
-    sums = _Sums.empty(shape, moved=moved)
-    places = list(_blocks(shape, _PART))
-    for place, part in zip(places, each(of_part, places), strict=True):
+    places = list(_blocks(shape))
+    parts = each(lambda place: _of_block([[array[place]] for array in arrays], room, scale), places)
+    sums = _Sums.empty(shape, moved=len(arrays) > 2)
+    for place, part in zip(places, parts, strict=True):  # in one order, however many threads there are
         sums.add(part, place)
     return sums
 
@@ -317,7 +308,7 @@ def _needs_scale(*arrays: Any) -> bool:
 def _largest(array: np.ndarray[Any, Any]) -> float:
     """Largest finite magnitude; squares of values over it can't overflow."""
     largest = 0.0
-    for place in _blocks(array.shape, _BLOCK):
+    for place in _blocks(array.shape):
         wide = array[place].astype(np.float64)
         ends = float(np.max(wide)), -float(np.min(wide))
         if not all(map(math.isfinite, ends)):
@@ -381,8 +372,9 @@ def _largest_slope(xp: Any, dots: list[Any], norms: list[Any]) -> Any:
     are 0."""
     slopes = []
     for dot, norm in zip(dots, norms, strict=True):
-        floor = xp.maximum(norm, xp.mean(norm, axis=1, keepdims=True))
-        slopes.append(xp.max(xp.abs(dot) / xp.where(floor > 0, floor, 1.0), axis=1))  # ⟨d, r⟩ is 0 where r is
+        usual = xp.mean(norm, axis=1, keepdims=True)
+        floor = xp.maximum(norm, xp.where(usual > 0, usual, 1.0))
+        slopes.append(xp.max(xp.abs(dot) / floor, axis=1))  # ⟨d, r⟩ is 0 where r is
     return xp.max(xp.stack(slopes), axis=0)
 
 
@@ -403,11 +395,11 @@ def _is_float(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
-def _blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-    """Cuts an array of `shape` into blocks of at most so many elements, each in one stretch of memory: one slice of the
-    first axes, some of the next, all of the others."""
-    axis = next(a for a in range(len(shape)) if math.prod(shape[a + 1 :]) <= most)
-    rows = max(1, most // math.prod(shape[axis + 1 :]))
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Cuts an array of `shape` into blocks of at most `_BLOCK` elements, each in one stretch of memory: one slice of
+    the first axes, some of the next, all of the others."""
+    axis = next(a for a in range(len(shape)) if math.prod(shape[a + 1 :]) <= _BLOCK)
+    rows = max(1, _BLOCK // math.prod(shape[axis + 1 :]))
     for before in np.ndindex(shape[:axis]):
         for begin in range(0, shape[axis], rows):
             ends = slice(begin, min(begin + rows, shape[axis]))
