@@ -185,7 +185,9 @@ from pathlib import Path
 import jax, jax.monitoring, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 from tuner.worker.programs import Programs
-from tuner.worker.stats import Start, begun_on_device, compared
+from tuner.worker.on_device import begun
+from tuner.worker.on_host import compared
+from tuner.worker.stats import Start
 folder, devices = Path(sys.argv[1]), np.array(jax.devices())
 reference = np.random.default_rng(0).normal(size=(8, 12)).astype(np.float32)
 candidate, start = 1.01 * reference, Start(0.9 * reference, 0.9 * reference)
@@ -205,7 +207,7 @@ for again in range(2):
     ):
         there = [jax.device_put(values, placed) for values in (candidate, reference, candidate)]
         call = lambda f, *args: programs.run(f, folder, *args)
-        first, same, last = begun_on_device([reference] * 3, there, [start] * 3, run=call)()
+        first, same, last = begun([reference] * 3, there, [start] * 3, run=call)()
         for found in first, last:
             assert np.allclose([found.l2, found.moved_slope], [host.l2, host.moved_slope], rtol=1e-4, atol=0), placed
         assert same.l2 == 0, placed

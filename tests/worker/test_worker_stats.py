@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tuner.worker import stats
+from tuner.worker import on_device, on_host
 from tuner.worker.stats import MAX_RATIO, Difference, Start
 
 Array = np.ndarray[Any, Any]
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(3)
 
 def compared(reference: Array, candidate: Array, start: Start | None = None) -> Difference:
     """One leaf by itself."""
-    (found,) = stats.compared([reference], [candidate], [] if start is None else [start])
+    (found,) = on_host.compared([reference], [candidate], [] if start is None else [start])
     return found
 
 
@@ -147,7 +147,7 @@ def test_cutting_into_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch, bl
     candidate = reference * (1 + 1e-3 * RNG.normal(size=reference.shape))
     candidate[7, 1, 1] = np.nan
     whole = compared(reference, candidate)
-    monkeypatch.setattr(stats, "_BLOCK", block)
+    monkeypatch.setattr(on_host, "_BLOCK", block)
     cut = compared(reference, candidate)
     start = 0.9 * reference
     moved = compared(reference, candidate, Start(start, start))
@@ -159,14 +159,14 @@ def test_cutting_into_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch, bl
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks' sums are added up in their order, bit for bit."""
-    monkeypatch.setattr(stats, "_BLOCK", 500)
+    monkeypatch.setattr(on_host, "_BLOCK", 500)
     with ThreadPoolExecutor(3) as pool:
         for shape in ((90, 80), (20, 4)):
             references = list(RNG.normal(size=(30, *shape)))
             candidates = [reference + 1e-3 * RNG.normal(size=shape) for reference in references]
             starts = [Start(0.9 * reference, 0.8 * reference) for reference in references]
-            alone = stats.compared(references, candidates, starts)
-            assert stats.compared(references, candidates, starts, each=pool.map) == alone
+            alone = on_host.compared(references, candidates, starts)
+            assert on_host.compared(references, candidates, starts, each=pool.map) == alone
 
 
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.complex64, np.complex128]
@@ -205,7 +205,7 @@ def group(dtype: Any, shape: tuple[int, ...], *, nudged: bool) -> tuple[list[Arr
 def test_leaves_compared_together_are_what_each_is_alone(dtype: Any, shape: tuple[int, ...], begun: str) -> None:
     references, candidates, starts = group(dtype, shape, nudged=begun == "nudged")
     given = starts if begun != "no" else []
-    found = stats.compared(references, candidates, given)
+    found = on_host.compared(references, candidates, given)
     alone = [compared(r, c, s) for r, c, s in zip(references, candidates, given or [None] * 7, strict=True)]
     agree(found, alone, rtol=1e-12)
     assert found[1].l2 == found[1].slope == 0
@@ -222,12 +222,12 @@ def agree(found: Sequence[Difference], others: Sequence[Difference], *, rtol: fl
 
 def test_empty_leaves_are_equal() -> None:
     empty = [np.zeros((0, 3), np.float32)] * 2
-    assert [found.l2 for found in stats.compared(empty, empty, [Start(*empty)] * 2)] == [0, 0]
+    assert [found.l2 for found in on_host.compared(empty, empty, [Start(*empty)] * 2)] == [0, 0]
 
 
 def test_leaves_of_very_different_sizes_are_scaled_each_by_itself() -> None:
     references = [np.full((2, 3), size) for size in (1e300, 1.0, 1e-300, 0.0)]
-    found = stats.compared(references, [1.5 * reference for reference in references])
+    found = on_host.compared(references, [1.5 * reference for reference in references])
     assert [one.l2 for one in found] == pytest.approx([0.5, 0.5, 0.5, 0.0])
     assert [one.slope for one in found] == pytest.approx([0.5, 0.5, 0.5, 0.0])
 
@@ -255,6 +255,6 @@ def test_the_accelerators_way_agrees_with_the_hosts() -> None:
         candidates = [candidate.astype(narrow) for candidate in candidates]
         starts = [Start(s.reference.astype(narrow), s.candidate.astype(narrow)) for s in starts]
         given = starts if begun != "no" else []
-        found = stats.begun_on_device(references, list(map(jax.device_put, candidates)), given, run=call)()
-        agree(found, stats.compared(references, candidates, given), rtol=1e-6)
+        found = on_device.begun(references, list(map(jax.device_put, candidates)), given, run=call)()
+        agree(found, on_host.compared(references, candidates, given), rtol=1e-6)
     assert not jax.config.jax_enable_x64

@@ -15,9 +15,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from tuner.worker import shards
+from tuner.worker import on_device, shards
+from tuner.worker.on_host import Room, compared
 from tuner.worker.saved import seen
-from tuner.worker.stats import Difference, Room, Start, begun_on_device, compared
+from tuner.worker.stats import Difference, Start
 
 __all__ = ["Pair", "differences"]
 
@@ -102,7 +103,7 @@ def _cut(kind: list[int], size: int) -> list[list[int]]:
 
 def _begin(group: Sequence[Pair], run: Callable[..., Any]) -> Callable[[], list[Difference]]:
     parts = [part for pair in group if (part := pair.here()) is not None]
-    return begun_on_device([pair.reference for pair in group], parts, _starts(group), run=run)
+    return on_device.begun([pair.reference for pair in group], parts, _starts(group), run=run)
 
 
 def _end(group: Sequence[int], end: Callable[[], list[Difference]], found: dict[int, Difference]) -> None:
