@@ -14,8 +14,8 @@ import jax.monitoring
 import jax.numpy as jnp
 import pytest
 
-from tuner.protocol.messages import Compile, Numerics, NumericsReply, Variant
-from tuner.worker import numerics
+from tuner.protocol.messages import Compile, LeafStats, Numerics, NumericsReply, Variant
+from tuner.worker import groups, numerics
 from tuner.worker import open as opening
 from tuner.worker.compile import compile_variants
 from tuner.worker.events import CompileEvents
@@ -111,7 +111,7 @@ def test_what_failed_once_is_tried_again(tmp_path: Path) -> None:
 def test_sessions_compare_results_by_one_set_of_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on an accelerator, where leaves stay where they are."""
     monkeypatch.setattr(WorkerSession, "platform", "gpu")
-    monkeypatch.setattr(numerics, "_ON_DEVICE", 1)
+    monkeypatch.setattr(groups, "_ON_DEVICE", 1)
 
     def session(factor: float) -> WorkerSession:
         step = jax.jit(lambda w: (factor * w, jnp.isinf(w)))
@@ -138,17 +138,60 @@ def test_sessions_compare_results_by_one_set_of_programs(tmp_path: Path, monkeyp
     assert {path.name for path in (tmp_path / "programs").iterdir()} == kept
 
 
+@pytest.mark.parametrize("leaves", [1, 4, 5, 6])  # alone; whole groups of two; the last lacks one; as many as a group
+def test_many_leaves_of_a_kind_have_one_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: int) -> None:
+    """And what is wrong with one leaf of a group is told of that one. What is alone and small stays on the host."""
+    monkeypatch.setattr(WorkerSession, "platform", "gpu")
+    monkeypatch.setattr(groups, "_ON_DEVICE", 12)
+    monkeypatch.setattr(groups, "_LEAVES", 6 if leaves == 6 else 2)
+    wrong = min(3, leaves - 1)
+
+    def step(state: Any) -> Any:
+        factor = jnp.array([1.01 if jax.config.jax_default_matmul_precision == "highest" else 1.0, 1.0])
+        new = [w - 0.1 * w * (factor[0] if i == wrong else 1.0) for i, w in enumerate(state["w"])]
+        return {"w": new, "count": state["count"] + 1, "key": jax.random.split(state["key"])[0], "no": state["no"]}
+
+    args = {
+        "w": [(i + 1) * jnp.arange(1.0, 13).reshape(3, 4) for i in range(leaves)],
+        "count": jnp.int32(0),
+        "key": jax.random.key(0),
+        "no": jnp.zeros((0, 4)),
+    }
+    session = opening.open_build({"step": jax.jit(step), "args": (args,), "carry": 1}, CompileEvents()).session
+    variants = (Variant(id="control"), Variant(id="wrong", jax_config={"jax_default_matmul_precision": "highest"}))
+    compile_variants(session, Compile(variants=variants))
+
+    def asked(handle: str, *, save: bool = False, nudge: int = 0) -> dict[tuple[str, int], LeafStats]:
+        request = Numerics(id=handle, steps=2, reference=str(tmp_path / "reference.bin"), save=save, nudge=nudge)
+        return {(leaf.path, leaf.steps): leaf for leaf in numerics.check_numerics(session, request).leaves}
+
+    asked("control", save=True)
+    session.quiet()
+    assert len(list((tmp_path / "programs").iterdir())) == 2  # with and without where they began
+    assert all((leaf.l2, leaf.slope, leaf.masks_equal) == (0, 0, True) for leaf in asked("control").values())
+    found = asked("wrong")
+    off = {path for (path, _), leaf in found.items() if leaf.l2 or leaf.moved_l2}
+    assert off == {f"out['w'][{wrong}]"}
+    assert found[f"out['w'][{wrong}]", 1].l2 == pytest.approx(0.001 / 0.9, rel=1e-3)
+    assert found[f"out['w'][{wrong}]", 2].moved_l2 == pytest.approx(2 * 0.001 * 0.9 / 0.19, rel=1e-2)
+    nudged = asked("control", nudge=1)
+    assert all(0 < nudged[f"out['w'][{i}]", 2].l2 < 1e-6 for i in range(leaves))
+    assert len(list((tmp_path / "programs").iterdir())) == 2
+
+
 PLACED = """
 import sys
 from pathlib import Path
 import jax, jax.monitoring, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 from tuner.worker.programs import Programs
-from tuner.worker.stats import Start, compared, compared_on_device
+from tuner.worker.on_device import begun
+from tuner.worker.on_host import compared
+from tuner.worker.stats import Start
 folder, devices = Path(sys.argv[1]), np.array(jax.devices())
 reference = np.random.default_rng(0).normal(size=(8, 12)).astype(np.float32)
 candidate, start = 1.01 * reference, Start(0.9 * reference, 0.9 * reference)
-host = compared(reference, candidate, start)
+(host,) = compared([reference], [candidate], [start])
 compiled = []
 listen = lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
 jax.monitoring.register_event_duration_secs_listener(listen)
@@ -162,9 +205,12 @@ for again in range(2):
         NamedSharding(Mesh(devices[2:], "x"), P(None, "x")),
         NamedSharding(Mesh(devices, "x"), P()),
     ):
-        there = [jax.device_put(values, placed) for values in (reference, candidate)]
-        found = compared_on_device(*there, start, run=lambda f, *args: programs.run(f, folder, *args))
-        assert np.allclose([found.l2, found.moved_slope], [host.l2, host.moved_slope], rtol=1e-4, atol=0), placed
+        there = [jax.device_put(values, placed) for values in (candidate, reference, candidate)]
+        call = lambda f, *args: programs.run(f, folder, *args)
+        first, same, last = begun([reference] * 3, there, [start] * 3, run=call)()
+        for found in first, last:
+            assert np.allclose([found.l2, found.moved_slope], [host.l2, host.moved_slope], rtol=1e-4, atol=0), placed
+        assert same.l2 == 0, placed
     print(len(compiled))
 """
 

@@ -40,7 +40,7 @@ for one in arrays[:-1]:
     jax.block_until_ready(overwrite(one))
 assert all(np.array_equal(value, one) for value, one in zip(values, given))
 assert all(np.array_equal(copy.data, one) for copy, one in zip(copies, given))
-again = [restored(copy) for copy in copies]
+again = restored(copies)
 assert [one.sharding.spec for one in again[:-1]] == specs
 assert all(np.array_equal(one, values) for one, values in zip(again, given))
 assert np.array_equal(jax.random.key_data(again[-1]), jax.random.key_data(jax.random.key(3)))
@@ -60,7 +60,7 @@ def test_a_copy_outlives_what_it_was_made_of_and_a_look_is_the_same() -> None:
     assert all(np.array_equal(seen(array), values) for array, values in zip(arrays, to_host(arrays), strict=True))
     jax.block_until_ready(jax.jit(lambda x: x + 1, donate_argnums=0)(arrays[0]))  # type: ignore[no-untyped-call]
     assert copies[0].data.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert [restored(copy).dtype for copy in copies] == ["float32", "float32", "bfloat16"]
+    assert [array.dtype for array in restored(copies)] == ["float32", "float32", "bfloat16"]
 
 
 def test_a_nudge_is_drawn_once_for_the_inputs_and_for_what_it_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tuner.worker import stats
-from tuner.worker.stats import MAX_RATIO, Start, compared
+from tuner.worker import on_device, on_host
+from tuner.worker.stats import MAX_RATIO, Difference, Start
+
+Array = np.ndarray[Any, Any]
 
 RNG = np.random.default_rng(3)
+
+
+def compared(reference: Array, candidate: Array, start: Start | None = None) -> Difference:
+    """One leaf by itself."""
+    (found,) = on_host.compared([reference], [candidate], [] if start is None else [start])
+    return found
 
 
 @pytest.mark.parametrize(
@@ -133,46 +141,120 @@ def test_a_leaf_that_is_what_it_was_is_still_unless_the_reference_is_too() -> No
     assert not compared(count + 1, count + 1, Start(count, count)).still
 
 
-@pytest.mark.parametrize("chunk", [3, 8, 40])  # less than a row along the last axis, than a slice of the first, several
-def test_cutting_into_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+@pytest.mark.parametrize("block", [3, 8, 40])  # less than a row along the last axis, than a slice of the first, several
+def test_cutting_into_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     reference = RNG.normal(size=(9, 5, 4))
     candidate = reference * (1 + 1e-3 * RNG.normal(size=reference.shape))
+    candidate[7, 1, 1] = np.nan
     whole = compared(reference, candidate)
-    monkeypatch.setattr(stats, "_CHUNK", chunk)
+    monkeypatch.setattr(on_host, "_BLOCK", block)
     cut = compared(reference, candidate)
     start = 0.9 * reference
     moved = compared(reference, candidate, Start(start, start))
     assert moved.moved_l2 == pytest.approx(10 * cut.l2, rel=1e-9)
     assert cut.l2 == pytest.approx(whole.l2, rel=1e-12)
     assert cut.slope == pytest.approx(whole.slope, rel=1e-12)
+    assert not cut.masks_equal
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks' sums are added up in their order, bit for bit."""
+    monkeypatch.setattr(on_host, "_BLOCK", 500)
+    with ThreadPoolExecutor(3) as pool:
+        for shape in ((90, 80), (20, 4)):
+            references = list(RNG.normal(size=(30, *shape)))
+            candidates = [reference + 1e-3 * RNG.normal(size=shape) for reference in references]
+            starts = [Start(0.9 * reference, 0.8 * reference) for reference in references]
+            alone = on_host.compared(references, candidates, starts)
+            assert on_host.compared(references, candidates, starts, each=pool.map) == alone
+
+
+DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.complex64, np.complex128]
+
+
+def group(dtype: Any, shape: tuple[int, ...], *, nudged: bool) -> tuple[list[Array], list[Array], list[Start]]:
+    """Seven leaves: near its reference, equal, with NaN and infinities at other places, alike there, standing still,
+    standing still as the reference does, and begun as no number."""
+    references, candidates, starts = [], [], []
+    for i in range(7):
+        values = 5 * RNG.normal(size=shape)
+        parts = values, values * (1 + 0.1 * RNG.normal(size=shape)), 0.9 * values, 0.8 * values
+        reference, candidate, start, moved = (np.asarray(part).astype(dtype) for part in parts)
+        moved = moved if nudged else start
+        if i == 1:
+            candidate, moved = reference.copy(), start
+        if i in (2, 3) and dtype not in (np.int32, bool):
+            reference.flat[0] = np.nan
+            candidate.flat[0 if i == 3 else -1] = np.nan
+        if i in (4, 5):
+            candidate = moved.copy()
+        if i == 5:
+            reference = start.copy()
+        if i == 6 and dtype not in (np.int32, bool):
+            start.flat[0] = moved.flat[0] = np.nan
+        references.append(reference)
+        candidates.append(candidate)
+        starts.append(Start(start, moved))
+    return references, candidates, starts
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NaN among what makes a complex NaN
+@pytest.mark.parametrize("dtype", [*DTYPES, np.int32, bool])
+@pytest.mark.parametrize("shape", [(), (1,), (6,), (4, 5), (2, 3, 4), (3, 1, 2, 2)])
+@pytest.mark.parametrize("begun", ["no", "alike", "nudged"])
+def test_leaves_compared_together_are_what_each_is_alone(dtype: Any, shape: tuple[int, ...], begun: str) -> None:
+    references, candidates, starts = group(dtype, shape, nudged=begun == "nudged")
+    given = starts if begun != "no" else []
+    found = on_host.compared(references, candidates, given)
+    alone = [compared(r, c, s) for r, c, s in zip(references, candidates, given or [None] * 7, strict=True)]
+    agree(found, alone, rtol=1e-12)
+    assert found[1].l2 == found[1].slope == 0
+
+
+def agree(found: Sequence[Difference], others: Sequence[Difference], *, rtol: float) -> None:
+    for one, other in zip(found, others, strict=True):
+        for name, value in vars(one).items():
+            expected = getattr(other, name)
+            if isinstance(expected, float):
+                expected = pytest.approx(expected, rel=rtol, abs=1e-300)
+            assert value == expected, (name, one, other)
+
+
+def test_empty_leaves_are_equal() -> None:
+    empty = [np.zeros((0, 3), np.float32)] * 2
+    assert [found.l2 for found in on_host.compared(empty, empty, [Start(*empty)] * 2)] == [0, 0]
+
+
+def test_leaves_of_very_different_sizes_are_scaled_each_by_itself() -> None:
+    references = [np.full((2, 3), size) for size in (1e300, 1.0, 1e-300, 0.0)]
+    found = on_host.compared(references, [1.5 * reference for reference in references])
+    assert [one.l2 for one in found] == pytest.approx([0.5, 0.5, 0.5, 0.0])
+    assert [one.slope for one in found] == pytest.approx([0.5, 0.5, 0.5, 0.0])
 
 
 @pytest.mark.jax
 def test_the_accelerators_way_agrees_with_the_hosts() -> None:
-    code = """
-import sys, warnings; warnings.simplefilter("error")
-import jax, jax.numpy as jnp, ml_dtypes, numpy as np
-from tuner.worker.stats import Start, compared, compared_on_device
-call = lambda function, *args: function(*args)
-rng = np.random.default_rng(0)
-for dtype in (np.float32, ml_dtypes.bfloat16, np.complex64, np.int32):
-    for shape in ((), (6,), (4, 5, 6)):
-        r = (5 * rng.normal(size=shape)).astype(dtype); c = (r * (1 + 0.02 * rng.normal(size=shape))).astype(dtype)
-        if shape == (6,) and dtype == np.float32: r[1], c[2] = np.nan, np.inf
-        host, device = compared(r, c), compared_on_device(jnp.asarray(r), jnp.asarray(c), run=call)
-        assert host.masks_equal == device.masks_equal
-        assert np.allclose([host.l2, host.slope], [device.l2, device.slope], rtol=1e-6, atol=0), (dtype, host, device)
-        start = Start((0.9 * r).astype(dtype), (0.8 * r).astype(dtype))
-        host, device = compared(r, c, start), compared_on_device(jnp.asarray(r), jnp.asarray(c), start, run=call)
-        assert host.still == device.still
-        if host.travel is not None:
-            numbers = [(d.l2, d.slope, d.travel, d.moved_l2, d.moved_slope) for d in (host, device)]
-            assert np.allclose(*numbers, rtol=1e-6, atol=0), (dtype, host, device)
-        same = compared_on_device(jnp.asarray(r), jnp.asarray(r), run=call)
-        assert (same.l2, same.slope, same.masks_equal) == (0, 0, True)
-assert not jax.config.jax_enable_x64
-print("agreed")
-"""
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
-    assert done.stdout.strip() == "agreed", done.stderr
+    """Each leaf of a group as it is alone on the host, wide references of narrow results too."""
+    import jax
+
+    def call(function: Any, *args: Any) -> Any:
+        return function(*args)
+
+    for dtype, shape, begun in (
+        (np.float32, (), "no"),
+        (np.float32, (4, 5, 6), "alike"),
+        (np.float64, (6,), "nudged"),  # the reference: an accelerator's candidates are of float32
+        (ml_dtypes.bfloat16, (2, 3), "nudged"),
+        (np.complex64, (), "no"),
+        (np.complex64, (4, 5), "nudged"),
+        (np.int32, (4, 5), "nudged"),
+        (bool, (), "no"),
+    ):
+        references, candidates, starts = group(dtype, shape, nudged=begun == "nudged")
+        narrow = np.float32 if dtype is np.float64 else dtype
+        candidates = [candidate.astype(narrow) for candidate in candidates]
+        starts = [Start(s.reference.astype(narrow), s.candidate.astype(narrow)) for s in starts]
+        given = starts if begun != "no" else []
+        found = on_device.begun(references, list(map(jax.device_put, candidates)), given, run=call)()
+        agree(found, on_host.compared(references, candidates, given), rtol=1e-6)
+    assert not jax.config.jax_enable_x64

@@ -52,9 +52,11 @@ def nudged(
             mover.move(parts, into, [np.random.default_rng((*seeds, index)) for index in indices], grain)
 
     threads = min(len(begins), os.cpu_count() or 1)
-    # NumPy lets go of the interpreter's lock in its loops and its generators.
-    with ThreadPoolExecutor(threads, thread_name_prefix="tuner-nudge") as pool:
-        list(pool.map(move, range(threads)))
+    if threads == 1:  # a small leaf is done before a thread has begun
+        move(0)
+    else:  # NumPy lets go of the interpreter's lock in its loops and its generators
+        with ThreadPoolExecutor(threads, thread_name_prefix="tuner-nudge") as pool:
+            list(pool.map(move, range(threads)))
     return result.reshape(values.shape)
 
 

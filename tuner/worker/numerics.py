@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,15 @@ from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import LeafStats, Numerics, NumericsReply
 from tuner.worker import shards
 from tuner.worker.failures import Refused, first_line
+from tuner.worker.groups import Pair, differences
 from tuner.worker.precise import precise_reference
 from tuner.worker.reference import Leaf, Reference, Writing, collected, file_of, read, stamp_of
-from tuner.worker.saved import Saved, is_key, restored, seen, words_of
+from tuner.worker.saved import Saved, is_key, restored, words_of
 from tuner.worker.session import WorkerSession
-from tuner.worker.stats import Difference, Start, compared, compared_on_device
+from tuner.worker.stats import Start
 from tuner.worker.wait import wait
 
 __all__ = ["check_numerics"]
-
-_ON_DEVICE = 1 << 18  # elements from which an accelerator's leaf is compared where it is
 
 
 def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
@@ -135,17 +133,18 @@ def _compared(
         raise Refused(
             FailureClass.WRONG_RESULT, f"the outputs have {len(paths)} leaves, not the reference's {len(reference)}"
         )
-    # NumPy lets go of the interpreter's lock in its loops: several leaves at once, as many as there are cores.
-    # In a gang one by one: reading a PRNG key is a computation, and all ranks must start those in one order.
-    threads = os.cpu_count() if session.gang is None else 1
     folder = Path(request.reference).parent / "programs"
 
     def run(function: Any, *args: Any) -> Any:
         return session.programs.run(function, folder, *args)
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="tuner-compare") as pool:
-        trios = zip(reference, [array for _, array in flat], starts or [None] * len(flat), strict=True)
-        found = pool.map(lambda trio: _difference(session, run, *trio), trios)
+    trios = zip(reference, [array for _, array in flat], starts or [None] * len(flat), strict=True)
+    found = differences(
+        [_pair(*trio) for trio in trios],
+        accelerator=session.platform != "cpu",
+        threads=(os.cpu_count() or 1) if session.gang is None else 1,  # other ranks want the cores too
+        run=run,
+    )
     return [
         LeafStats(
             path=leaf.path,
@@ -165,26 +164,17 @@ def _compared(
     ]
 
 
-def _difference(
-    session: WorkerSession, run: Callable[..., Any], leaf: Leaf, array: jax.Array, start: Start | None
-) -> Difference:
+def _pair(leaf: Leaf, array: jax.Array, start: Start | None) -> Pair:
     words = words_of(array)
-    reference = leaf.data
-    if shards.is_spread(words) and reference.shape == words.shape:
-        reference = shards.cut(reference, words.sharding)  # made by one process, which had all of it
-    local = shards.only_shard(words) if shards.is_spread(words) else words
-    if session.platform != "cpu" and array.size >= _ON_DEVICE and local is not None and not is_key(array):
-        _same_shape(leaf, reference, local, array)
-        return compared_on_device(jax.device_put(reference, local.sharding), local, start, run=run)
-    values = seen(array)
-    _same_shape(leaf, reference, values, array)
-    return compared(reference, values, start)
-
-
-def _same_shape(leaf: Leaf, reference: Any, candidate: Any, array: jax.Array) -> None:
-    if reference.shape != candidate.shape:
+    reference, shape = leaf.data, words.shape
+    if shards.is_spread(words):
+        shape = shards.part_shape(words)
+        if reference.shape == words.shape:
+            reference = shards.cut(reference, words.sharding)  # made by one process, which had all of it
+    if reference.shape != shape:
         message = f"{leaf.path} has shape {array.shape}, the reference {leaf.data.shape}"
         raise Refused(FailureClass.WRONG_RESULT, message)
+    return Pair(reference, words, start, near=is_key(array))
 
 
 def _as_array(leaf: Leaf, like: jax.Array) -> jax.Array:
@@ -193,7 +183,8 @@ def _as_array(leaf: Leaf, like: jax.Array) -> jax.Array:
         return leaf.array()
     words = words_of(like)
     data = shards.cut(leaf.data, words.sharding) if leaf.data.shape == words.shape else leaf.data
-    return restored(Saved(data, words.sharding, False, leaf.key_impl, words.shape))
+    (array,) = restored([Saved(data, words.sharding, False, leaf.key_impl, words.shape)])
+    return array
 
 
 def _checked(check: Callable[[Any, Any], Any], reference: tuple[Leaf, ...], out: Any) -> tuple[bool, str]:

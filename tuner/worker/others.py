@@ -13,7 +13,7 @@ from tuner.worker.carry import Carry
 from tuner.worker.events import CompileEvents
 from tuner.worker.failures import Refused, first_line
 from tuner.worker.jaxprs import grain_of
-from tuner.worker.saved import Saved, restored
+from tuner.worker.saved import Saved, put_back
 from tuner.worker.session import Part, WorkerSession
 from tuner.worker.state import State
 from tuner.worker.states import States
@@ -46,7 +46,7 @@ def without_sharing(other: Other, copies: Mapping[int, Saved]) -> Other:
 def opened(name: str, other: Other, events: CompileEvents) -> WorkerSession:
     """A session of its own for one function. Nothing is threaded: it is called with the same inputs again and again."""
     step = other.step
-    leaves = [restored(leaf) if isinstance(leaf, Saved) else leaf for leaf in other.leaves]
+    leaves = put_back(other.leaves)
     base = step.base()
     args, kwargs = step.inputs.call(leaves)
     try:

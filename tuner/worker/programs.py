@@ -30,9 +30,10 @@ class Programs:
         self._lock = threading.Lock()
 
     def run(self, function: Any, folder: Path, *args: Any) -> Any:
-        """``function(*args)`` of a jitted function, by the program kept in `folder`, or kept there from now on. Raises
-        what compiling or running raises."""
-        key = (function, tuple(map(_kind, args)))
+        """``function(*args)`` of a jitted function, by the program kept in `folder`, or kept there from now on. The
+        arguments may be trees of arrays. Raises what compiling or running raises."""
+        leaves, tree = jax.tree.flatten(args)
+        key = (function, tree, tuple(map(_kind, leaves)))
         with self._lock:
             first = key not in self._made
             made = self._made.setdefault(key, Future())
@@ -55,7 +56,7 @@ def _kind(argument: Any) -> Any:
 
 def _program(function: Any, folder: Path, args: tuple[Any, ...]) -> Callable[..., Any]:
     lowered = function.lower(*args)
-    devices = _devices(next(a for a in args if isinstance(a, jax.Array)))
+    devices = _devices(next(leaf for leaf in jax.tree.leaves(args) if isinstance(leaf, jax.Array)))
     told = (lowered.as_text(), [d.id for d in devices], jax.__version__, devices[0].client.platform_version)
     path = folder / hashlib.sha256(repr(told).encode()).hexdigest()
     # A back end that can't load it, or a file that is not whole, costs a compile and nothing else.

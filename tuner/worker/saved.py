@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.worker import internals, shards
 
-__all__ = ["Saved", "as_array", "is_key", "restored", "saved", "seen", "to_host", "words_of"]
+__all__ = ["Saved", "as_array", "is_key", "put_back", "restored", "saved", "seen", "to_host", "words_of"]
 
 
 @dataclass(frozen=True)
@@ -111,18 +111,33 @@ def _saved(array: jax.Array, values: np.ndarray[Any, Any]) -> Saved:
     return Saved(values, _sharding(array), _weak(array), impl)
 
 
-def restored(copy: Saved) -> jax.Array:
-    """A new array on the device; the host copy stays its own (no aliasing, or donation would write into it)."""
+def restored(copies: Sequence[Saved]) -> list[jax.Array]:
+    """New arrays on the device; the host copies stay their own (no aliasing, or donation would write into them)."""
+    together: dict[Any, list[int]] = {}  # by sharding: one call for many takes half as long as one for each
+    for i, copy in enumerate(copies):
+        if copy.spread is None and copy.key_impl is None:
+            together.setdefault(copy.sharding, []).append(i)
+    arrays: dict[int, jax.Array] = {}
+    for sharding, indices in together.items():
+        sent = jax.device_put([copies[i].data for i in indices], sharding, may_alias=False)
+        arrays.update(zip(indices, sent, strict=True))
+    arrays |= {i: _restored(copy) for i, copy in enumerate(copies) if i not in arrays}
+    return [internals.as_weak(arrays[i]) if copy.weak else arrays[i] for i, copy in enumerate(copies)]
+
+
+def put_back(leaves: Sequence[Any]) -> list[Any]:
+    """`leaves` with each `Saved` among them restored."""
+    arrays = iter(restored([leaf for leaf in leaves if isinstance(leaf, Saved)]))
+    return [next(arrays) if isinstance(leaf, Saved) else leaf for leaf in leaves]
+
+
+def _restored(copy: Saved) -> jax.Array:
+    """One that other processes hold parts of, or of keys."""
     if copy.spread is not None:
         whole = shards.assembled(copy.data, copy.spread, copy.sharding)
-        if copy.key_impl is not None:
-            whole = jax.random.wrap_key_data(whole, impl=copy.key_impl)
-        return internals.as_weak(whole) if copy.weak else whole
-    if copy.key_impl is not None:
-        keys: jax.Array = jax.random.wrap_key_data(jax.device_put(copy.data, may_alias=False), impl=copy.key_impl)
-        return keys if copy.sharding is None else jax.device_put(keys, copy.sharding)
-    array: jax.Array = jax.device_put(copy.data, copy.sharding, may_alias=False)
-    return internals.as_weak(array) if copy.weak else array
+        return whole if copy.key_impl is None else jax.random.wrap_key_data(whole, impl=copy.key_impl)
+    keys: jax.Array = jax.random.wrap_key_data(jax.device_put(copy.data, may_alias=False), impl=copy.key_impl)
+    return keys if copy.sharding is None else jax.device_put(keys, copy.sharding)
 
 
 def as_array(leaf: Any) -> jax.Array:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["assembled", "cut", "distinct", "is_spread", "moved", "only_shard", "part"]
+__all__ = ["assembled", "cut", "distinct", "is_spread", "moved", "only_shard", "part", "part_shape"]
 
 _Place = tuple[tuple[int, int], ...]
 _Array = np.ndarray[Any, Any]
@@ -27,6 +27,13 @@ def distinct(array: jax.Array) -> list[Any]:
 def part(array: jax.Array) -> _Array:
     """This process's part: its distinct shards in the order of their places, joined along axis 0. A copy."""
     return _joined([np.asarray(shard.data) for shard in distinct(array)])
+
+
+def part_shape(array: jax.Array) -> tuple[int, ...]:
+    """The shape of what `part` gives."""
+    shards = distinct(array)
+    shape: tuple[int, ...] = shards[0].data.shape
+    return shape if len(shards) == 1 else (len(shards) * shape[0], *shape[1:])
 
 
 def cut(whole: _Array, sharding: Any) -> _Array:

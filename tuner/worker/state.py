@@ -65,8 +65,9 @@ class State:
         if moved != self._nudged:
             self._displaced = {}
         self._nudged = moved
-        for i in again:
-            leaves[i] = self._initial(i, moved)
+        again = list(again)
+        for i, leaf in zip(again, self._initial(again, moved), strict=True):
+            leaves[i] = leaf
         for i in self._spent:
             self._spent[i] = leaves[i]
         wait([leaf for leaf in leaves if isinstance(leaf, jax.Array)])
@@ -114,7 +115,7 @@ class State:
         out = self.advance(function, 1)
         if not self._stepped:
             spent = [i for i, array in watched if array.is_deleted()]
-            self._spent = {i: self._initial(i, self._nudged) for i in spent}
+            self._spent = dict(zip(spent, self._initial(spent, self._nudged), strict=True))
             self._stepped = True
         return out
 
@@ -175,19 +176,21 @@ class State:
         """The output leaves of each of `steps` steps of `function` (input leaves to output leaves) from the initial
         state, as functions that don't share the live state's dtypes need it. The live state is lost."""
         self.lose()
-        leaves = [self._initial(i, (0, 1.0)) for i in range(len(self._originals))]
+        leaves = self._initial(range(len(self._originals)), (0, 1.0))
         for _ in range(steps):
             results = function(leaves)
             for source, target in self._carry.pairs:
                 leaves[source] = results[target]
             yield results
 
-    def _initial(self, i: int, moved: tuple[int, float]) -> Any:
-        if i in self._copies:
-            return restored(self._host(i, moved))
-        return (
-            _nudged_host(self._originals[i], (moved[0], i), self._grain, moved[1]) if moved[0] else self._originals[i]
-        )
+    def _initial(self, which: Sequence[int], moved: tuple[int, float]) -> list[Any]:
+        """These input leaves as they are at first, moved by that nudge."""
+        arrays = iter(restored([self._host(i, moved) for i in which if i in self._copies]))
+        return [next(arrays) if i in self._copies else self._original(i, moved) for i in which]
+
+    def _original(self, i: int, moved: tuple[int, float]) -> Any:
+        nudge, size = moved
+        return _nudged_host(self._originals[i], (nudge, i), self._grain, size) if nudge else self._originals[i]
 
     def _host(self, i: int, moved: tuple[int, float]) -> Saved:
         """The host copy of input leaf `i`, moved by that nudge. What is moved by the present one is kept until that

@@ -18,7 +18,7 @@ from tuner.worker.failures import Refused
 from tuner.worker.internals import under_trace
 from tuner.worker.others import Other, stood_in
 from tuner.worker.places import Places, user_line
-from tuner.worker.saved import Saved, restored, saved
+from tuner.worker.saved import put_back, saved
 from tuner.worker.signatures import Shape, Signatures, home_of, shape_of
 from tuner.worker.step import Step, make_step
 from tuner.worker.wait import wait
@@ -127,7 +127,7 @@ class Watch:
             raise Refused(FailureClass.WORKLOAD, f"{script} has neither build() nor anything jitted{self._why()}")
         record = records[0]
         self.taken = True
-        leaves = [restored(leaf) if isinstance(leaf, Saved) else leaf for leaf in record.kept or ()]
+        leaves = put_back(record.kept or ())
         args, kwargs = record.step.inputs.call(leaves)
         return self._hot(record, leaves, args, kwargs)
 
