@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from command_line import Tune
 
+from tuner.errors import SessionEnded
 from tuner.pipeline import profiling
 from tuner.pipeline.profiling import ProfileOptions, profile_workload
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Loaded
 from tuner.report.profile import Profiling
-from tuner.session import FakeMachine
+from tuner.session import FakeMachine, FakeSession
 
 
 @pytest.fixture
@@ -67,6 +70,25 @@ def test_a_profiler_that_is_missing_is_told_with_its_command(
     assert "not on PATH" in got.out
     assert "nsys profile" in got.out
     assert "--delay=5" in got.out
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        (FailureClass.WORKLOAD, 2, "error: no step\n  where: w.py\n  next: fix the workload; the whole log is in "),
+        (FailureClass.CRASH, 1, "error: the step can't be profiled: no step\n  where: load\n  next: see "),
+    ],
+)
+def test_a_worker_that_ends_is_told_with_where_its_log_is(
+    tune: Tune, asked: list[ProfileOptions], monkeypatch: pytest.MonkeyPatch, kind: FailureClass, code: int, said: str
+) -> None:
+    def fails(session: FakeSession) -> Loaded:
+        raise SessionEnded(Failure(kind=kind, phase="load", message="no step"))
+
+    monkeypatch.setattr(FakeSession, "start", fails)
+    got = tune("profile", "w.py", "--platform", "cpu", "--quiet", "--out", "here")
+    assert got.code == code
+    assert said + str(Path("here").absolute()) in got.err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import os
 import click
 import msgspec
 
-from tuner.errors import Interrupted, SessionEnded, StoreUnusable, TunerError
+from tuner.errors import Interrupted, StoreUnusable, TunerError
 
 __all__ = ["Trouble", "describe", "show_trouble"]
 
@@ -23,7 +23,7 @@ _LOG_LINES = 5
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as the user sees it. `log`: the last lines of a worker that ended."""
+    """An error as the user sees it. `log`: the last lines of a worker."""
 
     what: str
     where: str = ""
@@ -63,12 +63,11 @@ def show_trouble(trouble: Trouble) -> None:
 
 
 def _of_tuner(error: TunerError) -> Trouble:
-    log = error.failure.log_tail[-_LOG_LINES:] if isinstance(error, SessionEnded) else ()
     return Trouble(
         what=error.what,
         where=error.where,
         next=error.next,
-        log=log,
+        log=error.log[-_LOG_LINES:],
         exit_code=error.exit_code,
         kind="interrupted" if isinstance(error, Interrupted) else "error",
     )

@@ -174,7 +174,7 @@ def list_knobs(
         with opened(alone, listener=_Unnamed(listener or Silent()), factory=factory, clock=time.monotonic) as run:
             benches = Benches(run)
             try:
-                record: ProbeRecord = run_probe(run, benches)
+                record: ProbeRecord = run_probe(run, benches, lasting=False)
                 offered = offered_knobs(run)
             finally:
                 benches.close()
