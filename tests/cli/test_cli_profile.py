@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from command_line import Tune
+from handoff_samples import FASTER, keep_run, seal
 
 from tuner.errors import SessionEnded
 from tuner.pipeline import profiling
@@ -59,6 +61,24 @@ def test_settings_of_an_env_file(tune: Tune, folder: Path, asked: list[ProfileOp
     (folder / "best.env").write_text("# found\nXLA_FLAGS=--xla_a=true --xla_b=1\nA=1\n")
     assert tune("profile", "w.py", "--env-file", "best.env", "--platform", "cpu").code == 0
     assert asked[0].env == {"XLA_FLAGS": "--xla_a=true --xla_b=1", "A": "1"}
+
+
+def test_a_runs_settings_are_for_the_workload_that_it_tuned(
+    tune: Tune, folder: Path, asked: list[ProfileOptions]
+) -> None:
+    run = keep_run(Path(".tuner"), Path("w.py"), "w-ab12cd")
+    bundle = seal(run, msgspec.structs.replace(FASTER, workload="w.py"))
+    got = tune("profile", "w.py", "--run", "w-ab12cd", "--platform", "cpu")
+    assert (got.code, got.err) == (0, "tune: profiling w.py in a fresh process\n")
+    assert asked[0].env["XLA_FLAGS"] == FASTER.env["XLA_FLAGS"]
+    (folder / "w.py").write_text("def build(width=16):\n    ...\n")
+    got = tune("profile", "w.py", "--run", "w-ab12cd", "--platform", "cpu")
+    assert (got.code, got.err.splitlines()[0]) == (0, "tune: w.py is not as w-ab12cd tuned it")
+    (folder / "other.py").write_text("def build(width=8):\n    ...\n")
+    got = tune("profile", "other.py", "--run", "w-ab12cd", "--platform", "cpu")
+    assert (got.code, len(asked)) == (2, 2)
+    assert "no such file" in tune("profile", "gone.py", "--run", "w-ab12cd").err
+    assert f"it tuned w.py, not other.py\n  where: --run w-ab12cd\n  next: --env-file {bundle.env_file}" in got.err
 
 
 def test_a_profiler_that_is_missing_is_told_with_its_command(
