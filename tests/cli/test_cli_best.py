@@ -162,6 +162,19 @@ def test_lowering_asks_a_fresh_process_under_the_default(folder: Path) -> None:
     assert not MACHINE.living
 
 
+def test_a_default_tells_of_the_gain_before_it(tune: Tune, run: RunFolder, folder: Path) -> None:
+    """A second run with less time finds less."""
+    seal(run, FITS)
+    assert "before it" not in tune("best", "nbody.py").out
+    later = keep_run(Path(".tuner"), Path("nbody.py"), "nbody-ff12cd")
+    seal(later, msgspec.structs.replace(DEFAULT, environment=fits(), number=2))
+    said = tune("best", "nbody.py").out.splitlines()
+    assert said[0].startswith("nbody.py #2: same")
+    assert said[-1] == "the bundle before it has 2.00x (1.90–2.10): tune best nbody.py --previous"
+    assert "before it" not in tune("best", "nbody.py", "--previous").out
+    assert "before it" not in tune("best", "nbody.py", "--number", "2").out
+
+
 def test_a_step_that_cannot_be_lowered_is_the_workloads_and_what_it_said_is_quoted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,6 +8,7 @@ import os
 import click
 import msgspec
 
+from tuner.cli.suggest import did_you_mean
 from tuner.errors import Interrupted, StoreUnusable, TunerError
 
 __all__ = ["Trouble", "describe", "show_trouble"]
@@ -81,8 +82,9 @@ def _of_click(error: click.ClickException) -> Trouble:
     what, where = error.format_message().rstrip("."), ""
     if isinstance(error, click.NoSuchOption):
         what = f"no such option {error.option_name}"
-        if error.possibilities:
-            what += f"; did you mean {next(iter(error.possibilities))}?"
+        # Two dashes make any two options alike.
+        near = did_you_mean(error.option_name.lstrip("-"), [name.lstrip("-") for name in error.possibilities or ()])
+        what += f"; did you mean --{near}?" if near else ""
     elif isinstance(error, click.MissingParameter):
         what = f"{_named(error.param)} is missing" if error.param is not None else what
     elif isinstance(error, click.BadParameter):
