@@ -105,7 +105,9 @@ def command(
     if not answer.settings and not previous and number is None:
         before = look_up(store, msgspec.structs.replace(question, previous=True), seen=seen).answer
         if before is not None and before.settings and not before.unlike:
-            _show_before(before, ["tune", "best", str(workload), "--previous", *named])
+            form = [word for name, value in knobs for word in ("--knob", f"{name}={value}")]
+            elsewhere = ["--for", place] if place is not None else []
+            _show_before(before, ["tune", "best", str(workload), "--previous", *form, *elsewhere, *named])
     if context and not quiet:
         differs = ", ".join(f"{name} is {here}, not {there}" for name, (there, here) in context.items())
         click.echo(f"tune: usable, but measured elsewhere: {differs}; tune verify checks it", err=True)
