@@ -23,6 +23,7 @@ def uninterrupted() -> Iterator[None]:
     does nothing, nor to a signal that is ignored or kills.
     """
     came: list[int] = []
+    left = False
     handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
     def restore() -> None:
@@ -31,22 +32,22 @@ def uninterrupted() -> Iterator[None]:
                 signal.signal(number, handler)
 
     def wait(number: int, frame: FrameType | None) -> None:
-        if number in came:
-            restore()
+        if left or number in came:
             came.clear()
             handlers[number](number, frame)
         else:
             came.append(number)
 
-    if threading.current_thread() is threading.main_thread():
-        for number in _ENDING:
-            handler = signal.getsignal(number)
-            if callable(handler):
-                handlers[number] = handler
-                signal.signal(number, wait)
     try:
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDING:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    handlers[number] = handler
+                    signal.signal(number, wait)
         yield
     finally:
+        left = True  # what arrives while handlers are put back is not kept
         restore()
         if came:
             handlers[came[0]](came[0], None)
