@@ -22,6 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tuner.protocol.failure import Failure
 
 __all__ = [
@@ -42,16 +44,18 @@ __all__ = [
 class TunerError(Exception):
     """What happened, where, and what to do next.
 
-    `what` is one sentence; `where` names a file, line, option or variable; `next` is a command or an action.
+    `what` is one sentence; `where` names a file, line, option or variable; `next` is a command or an action; `log` is
+    what a worker wrote last.
     """
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str = "", next: str = "") -> None:
+    def __init__(self, what: str, *, where: str = "", next: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
         self.next = next
+        self.log = tuple(log)
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
@@ -84,6 +88,7 @@ class SessionEnded(TunerError):
             failure.message,
             where=failure.phase,
             next="the worker's whole log is in the run's folder, under logs; the same command goes on from here",
+            log=failure.log_tail,
         )
         self.failure = failure
 

@@ -10,11 +10,13 @@ import pytest
 from command_line import Tune
 from handoff_samples import DEFAULT, FASTER, indexed, keep_run, seal
 
+from tuner.errors import WorkloadError
 from tuner.handoff import lowering
 from tuner.handoff.target import resolve
 from tuner.machine import Environment
 from tuner.machine.here import visible
-from tuner.session import FakeMachine, Launch, Session
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.session import FakeMachine, FakeSession, Launch, Session
 from tuner.store import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -157,6 +159,30 @@ def test_lowering_asks_a_fresh_process_under_the_default(folder: Path) -> None:
     program = lowering.lowered_program(Path("nbody.py"), control=None, python="p", environ={}, factory=factory)
     assert program == PROGRAM
     assert launches[0].env["JAX_ENABLE_COMPILATION_CACHE"] == "false"
+    assert not MACHINE.living
+
+
+def test_a_default_tells_of_the_gain_before_it(tune: Tune, run: RunFolder, folder: Path) -> None:
+    """A second run with less time finds less."""
+    seal(run, FITS)
+    assert "before it" not in tune("best", "nbody.py").out
+    later = keep_run(Path(".tuner"), Path("nbody.py"), "nbody-ff12cd")
+    seal(later, msgspec.structs.replace(DEFAULT, environment=fits(), number=2))
+    said = tune("best", "nbody.py").out.splitlines()
+    assert said[0].startswith("nbody.py #2: same")
+    assert said[-1] == "the bundle before it has 2.00x (1.90–2.10): tune best nbody.py --previous"
+    assert "before it" not in tune("best", "nbody.py", "--previous").out
+    assert "before it" not in tune("best", "nbody.py", "--number", "2").out
+
+
+def test_a_step_that_cannot_be_lowered_is_the_workloads_and_what_it_said_is_quoted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failure = Failure(kind=FailureClass.WORKLOAD, phase="load", message="no step", log_tail=("its last words",))
+    monkeypatch.setattr(FakeSession, "lower", lambda _: failure)
+    with pytest.raises(WorkloadError, match="no step") as caught:
+        lowering.lowered_program(Path("w.py"), control=None, python="p", environ={}, factory=MACHINE.factory)
+    assert (caught.value.next, caught.value.log) == ("fix the workload", ("its last words",))
     assert not MACHINE.living
 
 

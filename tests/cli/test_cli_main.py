@@ -71,6 +71,12 @@ def test_an_unknown_option_suggests_the_right_one(tune: Tune) -> None:
     assert got.err == "tune: error: no such option --bugdet; did you mean --budget?\n  next: tune run --help\n"
 
 
+def test_an_option_of_another_command_suggests_none_that_is_only_as_long(tune: Tune) -> None:
+    assert (
+        tune("knobs", "f.py", "--store", "s").err == "tune: error: no such option --store\n  next: tune knobs --help\n"
+    )
+
+
 @pytest.mark.parametrize("argv", [["knosb"], ["knosb", "a", "b"]])
 def test_a_mistyped_command_suggests_the_right_one(tune: Tune, argv: list[str]) -> None:
     got = tune(*argv)

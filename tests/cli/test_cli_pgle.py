@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 from command_line import Tune
 
+from tuner.errors import SessionEnded
 from tuner.pipeline import guide, profiling
 from tuner.pipeline.guide import GuideOptions, guide_workload
 from tuner.pipeline.profiling import ProfileOptions, profile_workload
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Loaded
 from tuner.report.guide import Guide
 from tuner.report.profile import Profiling
-from tuner.session import FakeMachine
+from tuner.session import FakeMachine, FakeSession
 
 
 @pytest.fixture
@@ -76,6 +79,19 @@ def guide_empty() -> object:
     from tuner.session.fake_profile import fake_profile
 
     return fake_profile("empty", runs=1, step_s=1.0)
+
+
+def test_a_workload_that_fails_is_told_with_where_its_log_is(
+    tune: Tune, asked: list[GuideOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(session: FakeSession) -> Loaded:
+        raise SessionEnded(Failure(kind=FailureClass.WORKLOAD, phase="load", message="no step"))
+
+    monkeypatch.setattr(FakeSession, "start", fails)
+    got = tune("pgle", "w.py", "--platform", "gpu", "--quiet", "--out", "here")
+    assert got.code == 2
+    whole = f"the whole log is in {Path('here').absolute()}"
+    assert got.err == f"tune: error: no step\n  where: w.py\n  next: fix the workload; {whole}\n"
 
 
 def test_settings_of_an_env_file(tune: Tune, folder: Path, asked: list[GuideOptions]) -> None:

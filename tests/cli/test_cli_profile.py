@@ -6,13 +6,18 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from command_line import Tune
+from handoff_samples import FASTER, keep_run, seal
 
+from tuner.errors import SessionEnded
 from tuner.pipeline import profiling
 from tuner.pipeline.profiling import ProfileOptions, profile_workload
+from tuner.protocol.failure import Failure, FailureClass
+from tuner.protocol.messages import Loaded
 from tuner.report.profile import Profiling
-from tuner.session import FakeMachine
+from tuner.session import FakeMachine, FakeSession
 
 
 @pytest.fixture
@@ -58,6 +63,24 @@ def test_settings_of_an_env_file(tune: Tune, folder: Path, asked: list[ProfileOp
     assert asked[0].env == {"XLA_FLAGS": "--xla_a=true --xla_b=1", "A": "1"}
 
 
+def test_a_runs_settings_are_for_the_workload_that_it_tuned(
+    tune: Tune, folder: Path, asked: list[ProfileOptions]
+) -> None:
+    run = keep_run(Path(".tuner"), Path("w.py"), "w-ab12cd")
+    bundle = seal(run, msgspec.structs.replace(FASTER, workload="w.py"))
+    got = tune("profile", "w.py", "--run", "w-ab12cd", "--platform", "cpu")
+    assert (got.code, got.err) == (0, "tune: profiling w.py in a fresh process\n")
+    assert asked[0].env["XLA_FLAGS"] == FASTER.env["XLA_FLAGS"]
+    (folder / "w.py").write_text("def build(width=16):\n    ...\n")
+    got = tune("profile", "w.py", "--run", "w-ab12cd", "--platform", "cpu")
+    assert (got.code, got.err.splitlines()[0]) == (0, "tune: w.py is not as w-ab12cd tuned it")
+    (folder / "other.py").write_text("def build(width=8):\n    ...\n")
+    got = tune("profile", "other.py", "--run", "w-ab12cd", "--platform", "cpu")
+    assert (got.code, len(asked)) == (2, 2)
+    assert "no such file" in tune("profile", "gone.py", "--run", "w-ab12cd").err
+    assert f"it tuned w.py, not other.py\n  where: --run w-ab12cd\n  next: --env-file {bundle.env_file}" in got.err
+
+
 def test_a_profiler_that_is_missing_is_told_with_its_command(
     tune: Tune, asked: list[ProfileOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +90,25 @@ def test_a_profiler_that_is_missing_is_told_with_its_command(
     assert "not on PATH" in got.out
     assert "nsys profile" in got.out
     assert "--delay=5" in got.out
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        (FailureClass.WORKLOAD, 2, "error: no step\n  where: w.py\n  next: fix the workload; the whole log is in "),
+        (FailureClass.CRASH, 1, "error: the step can't be profiled: no step\n  where: load\n  next: see "),
+    ],
+)
+def test_a_worker_that_ends_is_told_with_where_its_log_is(
+    tune: Tune, asked: list[ProfileOptions], monkeypatch: pytest.MonkeyPatch, kind: FailureClass, code: int, said: str
+) -> None:
+    def fails(session: FakeSession) -> Loaded:
+        raise SessionEnded(Failure(kind=kind, phase="load", message="no step"))
+
+    monkeypatch.setattr(FakeSession, "start", fails)
+    got = tune("profile", "w.py", "--platform", "cpu", "--quiet", "--out", "here")
+    assert got.code == code
+    assert said + str(Path("here").absolute()) in got.err
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tuner.errors import UsageError, WorkloadError
+from tuner.errors import SessionEnded, TunerError, UsageError, WorkloadError
 from tuner.knobs import Config
 from tuner.measure import Objective, Verdict
 from tuner.pipeline.run import list_knobs
-from tuner.protocol.failure import FailureClass
+from tuner.protocol.failure import Failure, FailureClass
 from tuner.report.document import document
 from tuner.report.listener import Silent
 from tuner.report.terminal import render_result
 from tuner.report.trial import render_trial, trial_document
 from tuner.report.view import RunView
-from tuner.session import FakeMachine
+from tuner.session import FakeMachine, FakeSession
 from tuner.store.events import Notice, PairTimed, RoundTimed, RunStarted, StageFinished, TrialFinished
 from tuner.store.records import BaselineRecord, ConfirmRecord, ScreenRecord, SearchRecord
 
@@ -140,6 +140,16 @@ def test_listing_knobs_names_no_run_since_none_is_kept(options):
     list_knobs(options, listener=listener, factory=FakeMachine().factory)
     assert told
     assert not any(isinstance(event, RunStarted) for event in told)
+
+
+def test_listing_knobs_of_a_workload_that_fails_quotes_the_log_that_is_gone(options, monkeypatch):
+    def fails(session):
+        raise SessionEnded(Failure(kind=FailureClass.CRASH, phase="load", message="no step", log_tail=("last words",)))
+
+    monkeypatch.setattr(FakeSession, "start", fails)
+    with pytest.raises(TunerError, match="no step") as caught:
+        list_knobs(options, factory=FakeMachine().factory)
+    assert (caught.value.next, caught.value.log) == ("", ("last words",))
 
 
 def test_several_steps_are_judged_by_their_weighted_sum_and_told_one_by_one(tune_on):

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import made_up_knobs
+import msgspec
 import pytest
 
-from tuner.errors import Interrupted, UsageError
+from tuner.errors import Interrupted, TunerError, UsageError
 from tuner.knobs import Config
 from tuner.measure import Verdict
 from tuner.pipeline.confirm import run_confirm
 from tuner.pipeline.run import STAGES, tune
+from tuner.pipeline.screen import run_screen
 from tuner.protocol.failure import FailureClass
 from tuner.report.listener import Silent
+from tuner.report.view import RunView
 from tuner.session import FakeMachine, NoiseModel
 from tuner.store import read
 from tuner.store.events import (
+    AnyEvent,
     CandidateCompiled,
     Interruption,
     Notice,
@@ -27,6 +32,9 @@ from tuner.store.events import (
     StageFinished,
     TrialFinished,
 )
+from tuner.store.folder import locate_store
+from tuner.store.lines import encode
+from tuner.store.lookup import look_up, question_of
 from tuner.store.records import ConfirmRecord, MinimiseRecord, ProbeRecord, ScreenRecord
 
 pytestmark = pytest.mark.slow
@@ -200,6 +208,51 @@ def test_an_interrupted_run_goes_on_and_measures_nothing_twice(tune_on, options)
     stages = [e.stage for e in outcome.events if isinstance(e, StageFinished)]
     assert len(stages) == len(set(stages)) == 9
     assert record(outcome, ConfirmRecord).verdict is Verdict.FASTER
+
+
+def rewritten(log: Path, time: Callable[[AnyEvent], float]) -> None:
+    """The log with other times, as a clock would have put them there."""
+    events = read(log)
+    log.write_bytes(b"".join(encode(msgspec.structs.replace(e, time=time(e))) for e in events))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_time_of_a_stage_that_was_cut_short_is_spent(tune_on, options, monkeypatch, killed):
+    machine = FakeMachine(effects={GOOD: -0.05})
+
+    def stopped(run, benches):
+        run_screen(run, benches)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopping:
+        stopping.setattr("tuner.pipeline.run.STAGES", {**STAGES, "screen": stopped})
+        with pytest.raises(Interrupted):
+            tune_on(machine, budget_s=200.0)
+    log = next(Path(options.store).glob("runs/*/events.jsonl"))
+    if killed:  # it says nothing of its end
+        log.write_bytes(b"".join(encode(e) for e in read(log) if not isinstance(e, Interruption)))
+    last = next(e.seq for e in reversed(read(log)) if isinstance(e, StageFinished))
+    rewritten(log, lambda e: 1e9 + (120.0 if e.seq > last else 0.0))
+    began = machine.now()
+    outcome = tune_on(machine, budget_s=200.0)
+    seconds = {e.stage: e.seconds for e in outcome.events if isinstance(e, StageFinished)}
+    assert seconds["screen"] >= 120.0
+    assert machine.now() - began < 80.0
+    assert RunView.of(outcome.events).spent.total_s == pytest.approx(sum(seconds.values()), abs=1.0)
+
+
+def test_the_database_knows_of_a_run_before_its_first_worker_starts(tune_on, options):
+    def fails(launch):
+        assert _notice(options) == ""
+        raise TunerError("no worker")
+
+    with pytest.raises(TunerError, match="no worker"):
+        tune(options, factory=fails)
+    assert _notice(options) == ""
+
+
+def _notice(options) -> str:
+    return look_up(locate_store(options.store), question_of(options.workload), seen={}).notice
 
 
 def test_a_finished_run_answers_at_once_and_fresh_starts_another(tune_on):

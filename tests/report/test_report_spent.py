@@ -18,6 +18,7 @@ from tuner.store.events import (
     Interruption,
     NumericsCompared,
     ProfileJudged,
+    Resumed,
     RoundTimed,
     RunStarted,
     SessionClosed,
@@ -73,6 +74,13 @@ def test_a_pause_between_invocations_is_nobodys() -> None:
     again = next(e for e in events if isinstance(e, RunStarted))
     resumed = [*events[:middle], cut, msgspec.structs.replace(again, time=later[0].time), *later]
     assert clocked(resumed)[0] == pytest.approx(clocked(events)[0], abs=1.0)
+
+
+def test_nor_is_one_after_an_invocation_that_was_killed() -> None:
+    """It could tell of no interruption; the first that is heard of the next one is that it goes on."""
+    begun, timed = first(RunStarted), first(RoundTimed)
+    events = [at(begun, 0.0), at(timed, 4.0), at(Resumed(), 5000.0), at(timed, 5003.0)]
+    assert clocked(events) == (7.0, 7.0)
 
 
 def first(kind: type[E]) -> E:

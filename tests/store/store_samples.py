@@ -278,6 +278,7 @@ def whole_run() -> list[ev.AnyEvent]:
         ev.ProfileJudged(session="home", config=FAST, runs=3, percentile=90, facts=GUIDED, said=True, changed=True),
         ev.Notice(text="a line\nand “another”"),
         ev.Interruption(stage="search"),
+        ev.Resumed(),
         confirmed(),
         sealed(),
         ev.SessionClosed(session="home", failure=BROKEN_PIPE),

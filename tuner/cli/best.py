@@ -62,6 +62,8 @@ def command(
     where, python = settings["store"].value, settings["python"].value
     quiet = settings["quiet"].value
 
+    import msgspec
+
     from tuner.machine.here import visible
     from tuner.store.folder import locate_store
     from tuner.store.lookup import look_up, question_of, why_none
@@ -98,7 +100,14 @@ def command(
         print_json(_document(answer, context, checked))
         return 0
     kept = settings["store"]
-    _show(answer, workload, checked, store=where if kept.source == "option" else "")
+    named = ["--store", where] if kept.source == "option" else []
+    _show(answer, workload, checked, store=named)
+    if not answer.settings and not previous and number is None:
+        before = look_up(store, msgspec.structs.replace(question, previous=True), seen=seen).answer
+        if before is not None and before.settings and not before.unlike:
+            form = [word for name, value in knobs for word in ("--knob", f"{name}={value}")]
+            elsewhere = ["--for", place] if place is not None else []
+            _show_before(before, ["tune", "best", str(workload), "--previous", *form, *elsewhere, *named])
     if context and not quiet:
         differs = ", ".join(f"{name} is {here}, not {there}" for name, (there, here) in context.items())
         click.echo(f"tune: usable, but measured elsewhere: {differs}; tune verify checks it", err=True)
@@ -128,8 +137,8 @@ def _context(answer: Answer, seen: dict[str, str]) -> dict[str, tuple[str, str]]
     return {n: (there, seen[n]) for n, there in context.items() if n in seen and seen[n] != there}
 
 
-def _show(answer: Answer, workload: Path, checked: bool, *, store: str) -> None:
-    """`store`: the one that was named on the command line, which the next command must name too."""
+def _show(answer: Answer, workload: Path, checked: bool, *, store: list[str]) -> None:
+    """`store`: the words that named one on the command line, which the next command must name too."""
     from tuner.report.wording import ratio, setting
 
     gain = ratio(answer.estimate) if answer.estimate else "the default"
@@ -146,10 +155,18 @@ def _show(answer: Answer, workload: Path, checked: bool, *, store: str) -> None:
         click.echo(f"  {name}={value}")
     if answer.bundle is not None:
         click.echo(f"bundle {answer.bundle}")
-        words = ["tune", "exec", str(workload), "--number", str(answer.number), *(["--store", store] if store else [])]
+        words = ["tune", "exec", str(workload), "--number", str(answer.number), *store]
         click.echo(f"use it: {shlex.join(words)} -- COMMAND")
     else:
         click.echo(answer.whereabouts)
+
+
+def _show_before(before: Answer, command: list[str]) -> None:
+    """A default that a later run left hides what an earlier one gained, also where it had only less time to find it."""
+    from tuner.report.wording import ratio
+
+    gain = ratio(before.estimate) if before.estimate else "other settings"
+    click.echo(f"the bundle before it has {gain}: {shlex.join(command)}")
 
 
 def _document(answer: Answer, context: dict[str, tuple[str, str]], checked: bool) -> dict[str, Any]:

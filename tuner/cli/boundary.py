@@ -8,7 +8,8 @@ import os
 import click
 import msgspec
 
-from tuner.errors import Interrupted, SessionEnded, StoreUnusable, TunerError
+from tuner.cli.suggest import did_you_mean
+from tuner.errors import Interrupted, StoreUnusable, TunerError
 
 __all__ = ["Trouble", "describe", "show_trouble"]
 
@@ -23,7 +24,7 @@ _LOG_LINES = 5
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as the user sees it. `log`: the last lines of a worker that ended."""
+    """An error as the user sees it. `log`: the last lines of a worker."""
 
     what: str
     where: str = ""
@@ -63,12 +64,11 @@ def show_trouble(trouble: Trouble) -> None:
 
 
 def _of_tuner(error: TunerError) -> Trouble:
-    log = error.failure.log_tail[-_LOG_LINES:] if isinstance(error, SessionEnded) else ()
     return Trouble(
         what=error.what,
         where=error.where,
         next=error.next,
-        log=log,
+        log=error.log[-_LOG_LINES:],
         exit_code=error.exit_code,
         kind="interrupted" if isinstance(error, Interrupted) else "error",
     )
@@ -82,8 +82,9 @@ def _of_click(error: click.ClickException) -> Trouble:
     what, where = error.format_message().rstrip("."), ""
     if isinstance(error, click.NoSuchOption):
         what = f"no such option {error.option_name}"
-        if error.possibilities:
-            what += f"; did you mean {next(iter(error.possibilities))}?"
+        # Two dashes make any two options alike.
+        near = did_you_mean(error.option_name.lstrip("-"), [name.lstrip("-") for name in error.possibilities or ()])
+        what += f"; did you mean --{near}?" if near else ""
     elif isinstance(error, click.MissingParameter):
         what = f"{_named(error.param)} is missing" if error.param is not None else what
     elif isinstance(error, click.BadParameter):

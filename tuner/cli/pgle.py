@@ -43,7 +43,8 @@ def command(
     """
     settings = chosen(ctx)
     store = settings["store"].value
-    env, knobs = settings_of(env_file, run, store)
+    quiet = settings["quiet"].value
+    env, knobs = settings_of(workload, env_file=env_file, run=run, store=store, quiet=quiet)
 
     from tuner.knobs import Recipe
     from tuner.pipeline.guide import GuideOptions, guide_workload
@@ -62,7 +63,6 @@ def command(
         python=settings["python"].value,
         platform=settings["platform"].value,
     )
-    quiet = settings["quiet"].value
     said = f"tune: taking a profile of {workload} in a fresh process"
     found = guide_workload(options, begins=lambda: None if quiet else click.echo(said, err=True))
     if as_json:

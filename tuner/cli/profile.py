@@ -62,7 +62,8 @@ def command(
             next="put nsys before the program in your own launch command, once a rank",
         )
     store = settings["store"].value
-    env, knobs = settings_of(env_file, run, store)
+    quiet = settings["quiet"].value
+    env, knobs = settings_of(workload, env_file=env_file, run=run, store=store, quiet=quiet)
 
     from tuner.pipeline.profiling import ProfileOptions, profile_workload
     from tuner.pipeline.workload_file import typed_knob
@@ -85,7 +86,6 @@ def command(
         python=settings["python"].value,
         platform=settings["platform"].value,
     )
-    quiet = settings["quiet"].value
     said = f"tune: profiling {workload} in a fresh process"
     found = profile_workload(options, begins=lambda: None if quiet else click.echo(said, err=True))
 

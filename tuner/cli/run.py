@@ -36,8 +36,11 @@ def command(ctx: click.Context, workload: Path, fresh: bool, as_json: bool) -> i
     options = run_options(ctx, workload, settings, fresh=fresh)
     check_not_a_command(ctx, workload)
 
-    from tuner.pipeline.run import tune
-    from tuner.report.progress import listener_for
+    from tuner.store.uninterrupted import uninterrupted
+
+    with uninterrupted():  # among the imports are some that lose a KeyboardInterrupt
+        from tuner.pipeline.run import tune
+        from tuner.report.progress import listener_for
 
     try:
         with listener_for(sys.stderr, quiet=settings["quiet"].value) as listener:

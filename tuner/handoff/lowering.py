@@ -9,8 +9,10 @@ from pathlib import Path
 from tuner.errors import SessionEnded
 from tuner.handoff.cache import isolated
 from tuner.handoff.contents import Control
+from tuner.knobs import XLA_FLAGS
 from tuner.protocol.failure import Failure
 from tuner.session import Deadlines, Launch, LocalSession, SessionFactory
+from tuner.session.refusal import refusal
 
 __all__ = ["lowered_program"]
 
@@ -25,7 +27,8 @@ def lowered_program(
 ) -> str:
     """The program of the step's first call, under the default settings of `control` (None: no settings at all).
 
-    Raises SessionEnded if the process can't load or trace it. `factory` makes sessions, for tests.
+    Raises WorkloadError and its kin if the process can't load or trace it for what the user wrote, SessionEnded if it
+    ends otherwise. `factory` makes sessions, for tests.
     """
     changes: dict[str, str | None] = {**isolated(), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     with tempfile.TemporaryDirectory(prefix="tuner-lower-") as folder:
@@ -44,8 +47,11 @@ def lowered_program(
         try:
             session.start()
             reply = session.lower()
+            if isinstance(reply, Failure):
+                raise SessionEnded(reply)
+        except SessionEnded as ended:
+            flags = "inherited XLA_FLAGS" if XLA_FLAGS in environ else ""
+            raise refusal(ended.failure, workload=workload, flags=flags, log=None) or ended from None
         finally:
             session.close()
-    if isinstance(reply, Failure):
-        raise SessionEnded(reply)
     return reply.program

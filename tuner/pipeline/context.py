@@ -16,6 +16,7 @@ from tuner.pipeline.options import RunOptions
 from tuner.pipeline.workload_file import WorkloadFile
 from tuner.protocol.messages import Block, Loaded
 from tuner.report.listener import Listener, Status
+from tuner.report.spent import clocked
 from tuner.session import Deadlines, SessionFactory
 from tuner.store.events import (
     AnyEvent,
@@ -86,6 +87,7 @@ class Run:
         self.peaks: dict[Config, int | None] = {}
         self.work: dict[str, float] = {}
         self.sessions_started = 0
+        self.cut_s = 0.0
         self._baseline_readings: list[dict[str, float]] = []
         self._clock = clock
         self.budget = Budget(options.budget_s, clock=clock)
@@ -146,7 +148,8 @@ class Run:
                 self.notice(trouble)
 
     def resume(self) -> None:
-        """Go on from what was remembered: the seconds that finished stages took are spent. A result that was sealed
+        """Go on from what was remembered: the seconds that finished stages took are spent, and those of the one that
+        was cut short, by the log's own times. A result that was sealed
         without the command that is to seal it now is sealed again."""
         sealed = self.records.get("seal")
         own = sealed.command if isinstance(sealed, SealRecord) else None
@@ -155,7 +158,8 @@ class Run:
             self.records.pop("report", None)
         took = {e.stage: e.seconds for e in self.events if isinstance(e, StageFinished)}
         spent = sum(seconds for stage, seconds in took.items() if stage in self.records)
-        self.budget = Budget(self.options.budget_s, clock=self._clock, spent_s=spent)
+        _, self.cut_s = clocked(self.events)
+        self.budget = Budget(self.options.budget_s, clock=self._clock, spent_s=spent + self.cut_s)
         if "baseline" in self.records:
             self.plan(self.record("baseline", BaselineRecord))
 

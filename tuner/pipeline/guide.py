@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tuner.errors import TunerError
+from tuner.errors import SessionEnded, TunerError
 from tuner.handoff.cache import isolated, loading, production, sealing
 from tuner.knobs import PROFILE_FLAG, XLA_FLAGS, Delivery, Recipe, check_flags
 from tuner.knobs.pgle import delivered
@@ -27,6 +27,7 @@ from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Arm, Compiled, OptionValue, Variant
 from tuner.report.guide import Guide
 from tuner.session import Deadlines, Launch, LocalSession, Session, SessionFactory
+from tuner.session.refusal import refusal
 from tuner.store.disk import disk_error
 
 __all__ = ["GuideOptions", "guide_workload"]
@@ -54,8 +55,7 @@ def guide_workload(
     """Take the profile, judge it, compile with it, fill a cache with that, and see that a fresh process finds it there.
     `begins` is called once all that the user wrote is found in order. Nothing is timed.
 
-    Raises UsageError and its kinds for what the user wrote, DeviceBusy, SessionEnded if a worker ends, TunerError if
-    the step fails.
+    Raises UsageError and its kinds for what the user wrote, DeviceBusy, TunerError if a worker ends or the step fails.
     """
     file = workload_file.inspect(options.workload)
     for name in options.knobs:
@@ -69,7 +69,13 @@ def guide_workload(
     with held_devices(options.platform, environ, command=f"tune pgle {options.workload}"):
         begins()
         made = factory or (lambda launch: LocalSession(launch, environ=environ, deadlines=Deadlines()))
-        return _Guiding(options, made).run()
+        try:
+            return _Guiding(options, made).run()
+        except SessionEnded as ended:
+            flags = XLA_FLAGS if {**environ, **options.env}.get(XLA_FLAGS) else ""
+            raise refusal(ended.failure, workload=options.workload, flags=flags, log=options.folder) or _failed(
+                options, ended.failure
+            ) from ended
 
 
 class _Guiding:
@@ -91,7 +97,7 @@ class _Guiding:
             if isinstance(reply, Failure):
                 if reply.kind in (FailureClass.PGLE_INACTIVE, FailureClass.UNSUPPORTED):
                     return self._inactive(reply.message, scale)
-                raise self._failed(reply)
+                raise _failed(self.options, reply)
             facts = facts_of(reply)
             if cause := unusable(facts):
                 return self._inactive(cause, scale, facts)
@@ -129,12 +135,12 @@ class _Guiding:
             self._compiled(session, Variant(id=CONTROL, profile=profile))
             entry = session.round([Arm(id=CONTROL, steps=1)])[0]
             if isinstance(entry, Failure):
-                raise self._failed(entry)
+                raise _failed(self.options, entry)
         with self._session("found", {**expect, **loading(self.cache)}) as session:
             session.start()
             reply = session.compile([Variant(id=CONTROL)])
             if isinstance(reply.results[0], Failure):
-                raise self._failed(reply.results[0])
+                raise _failed(self.options, reply.results[0])
             return reply.cache_hits >= max(1, reply.cache_requests)
 
     @contextmanager
@@ -160,11 +166,8 @@ class _Guiding:
     def _compiled(self, session: Session, variant: Variant) -> Compiled:
         made = session.compile([variant]).results[0]
         if isinstance(made, Failure):
-            raise self._failed(made)
+            raise _failed(self.options, made)
         return made
-
-    def _failed(self, failure: Failure) -> TunerError:
-        return TunerError(failure.message, where=failure.phase, next=f"see {self.options.folder}/*.log")
 
     def _inactive(self, cause: str, scale: str, facts: ProfileFacts | None = None) -> Guide:
         return Guide(folder=self.options.folder, facts=facts, scale=scale, cause=cause)
@@ -189,3 +192,7 @@ class _Guiding:
         program = (self.options.python, str(self.options.workload), *self.options.argv)
         words = (f"{name}={value}" for name, value in sorted(self._production().items()))
         return ("env", *words, *nsight_systems(program, output=self.options.folder / "nsys", delay_s=0.0))
+
+
+def _failed(options: GuideOptions, failure: Failure) -> TunerError:
+    return TunerError(failure.message, where=failure.phase, next=f"see {options.folder}/*.log")

@@ -43,7 +43,7 @@ from tuner.protocol.messages import OptionValue
 from tuner.report.listener import Listener
 from tuner.session import Deadlines, GangSession, Launch, LocalSession, Session, SessionFactory
 from tuner.store import EventLog, earlier_run, new_run, open_store, run_identity
-from tuner.store.events import RunStarted
+from tuner.store.events import Resumed, RunStarted
 from tuner.store.held import form_text, held_text
 from tuner.store.index import Index
 from tuner.store.study import StudyMirror
@@ -138,7 +138,11 @@ def opened(
                 run.remember(event)
             run.resume()
             run.listener.on_resumed(log.events)
-        for text in (*store.notices, *log.notices, *lost):
+            if "report" not in run.records:
+                run.emit(Resumed())
+        # Whoever looks up something meanwhile, or after a run that failed at once, isn't sent to the logs for it.
+        told = index.record(run.events)
+        for text in (*store.notices, *log.notices, *lost, *([told] if told else [])):
             run.notice(text)
         yield run
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tuner.errors import FlagsError, SessionEnded, TunerError, UsageError, WorkloadError
-from tuner.knobs import PROFILE_FLAG, UNSET, Knob, KnobStatus, applies, from_workload, pins, scaled, typed
+from tuner.errors import SessionEnded, TunerError, WorkloadError
+from tuner.knobs import PROFILE_FLAG, UNSET, XLA_FLAGS, Knob, KnobStatus, applies, from_workload, pins, scaled, typed
 from tuner.machine import environment_of
 from tuner.pipeline.bench import Bench
 from tuner.pipeline.benches import Benches
@@ -15,19 +15,19 @@ from tuner.pipeline.context import Run
 from tuner.pipeline.flag_parser import FlagParser
 from tuner.pipeline.launches import OWN_PGLE
 from tuner.profile import churn
-from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Loaded, OptionValue
-from tuner.session.failures import log_text
+from tuner.session.refusal import refusal
 from tuner.store.records import ProbeRecord
 
 __all__ = ["offered_knobs", "run_probe"]
 
 
-def run_probe(run: Run, benches: Benches) -> ProbeRecord:
-    """Start the home session and ask it, the compiler and the XLA_FLAGS parser what there is."""
+def run_probe(run: Run, benches: Benches, *, lasting: bool = True) -> ProbeRecord:
+    """Start the home session and ask it, the compiler and the XLA_FLAGS parser what there is. `lasting`: the run's logs
+    stay when it has ended."""
     run.status("probe", "starting the home session")
     with FlagParser(run, [k for k in run.space.knobs if k.risk != "hang" or k.name in run.options.override]) as parser:
-        bench = _home(run, benches)
+        bench = _home(run, benches, lasting=lasting)
         not_as_flag = parser.refused()
     loaded = bench.loaded
     _refuse_overwritten_flags(run, loaded)
@@ -61,28 +61,20 @@ def offered_knobs(run: Run) -> list[Knob]:
     return list(run.space.with_knobs(own).knobs)
 
 
-def _home(run: Run, benches: Benches) -> Bench:
+def _home(run: Run, benches: Benches, *, lasting: bool) -> Bench:
     """The home session; if it can't start, the run ends with the reason in the user's words."""
     try:
         return benches.home()
     except SessionEnded as ended:
         failure = ended.failure
-    log = f"the whole log is in {run.folder.logs}"
-    if failure.kind is FailureClass.WORKLOAD:
-        raise WorkloadError(failure.message, where=str(run.workload.path), next=f"fix the workload; {log}")
-    if failure.kind is FailureClass.PLATFORM:
-        advice = "tune doctor says what jax finds and why; tune config shows where the platform was set"
-        raise UsageError(failure.message, where="--platform", next=advice)
-    if failure.kind in (FailureClass.UNSUPPORTED, FailureClass.BAD_VALUE) and "XLA_FLAGS" in run.inherited:
-        raise FlagsError(
-            log_text(failure.message),
-            where="inherited XLA_FLAGS",
-            next="remove or correct the flag this jaxlib does not take",
-        )
-    raise TunerError(
+    flags = "inherited XLA_FLAGS" if XLA_FLAGS in run.inherited else ""
+    raise refusal(
+        failure, workload=run.workload.path, flags=flags, log=run.folder.logs if lasting else None
+    ) or TunerError(
         f"the workload fails under the default settings: {failure.message}",
         where=f"{run.workload.path} ({failure.phase})",
-        next=log,
+        next=f"the whole log is in {run.folder.logs}" if lasting else "",
+        log=() if lasting else failure.log_tail,
     )
 
 

@@ -6,14 +6,14 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from tuner.errors import TunerError, UsageError
+from tuner.errors import SessionEnded, TunerError, UsageError
 from tuner.handoff.cache import isolated
 from tuner.knobs import XLA_FLAGS, check_flags, pins
 from tuner.machine import inherited, read_host, relevant
@@ -30,6 +30,7 @@ from tuner.protocol.messages import Compiled, Loaded, OptionValue, Profile, Vari
 from tuner.report.profile import Profiling
 from tuner.session import Deadlines, GangSession, Launch, LocalSession, Session, SessionFactory
 from tuner.session.package import worker_zip
+from tuner.session.refusal import refusal
 from tuner.store.disk import disk_error
 
 __all__ = ["ProfileOptions", "profile_workload"]
@@ -69,8 +70,8 @@ def profile_workload(
 ) -> Profiling:
     """Profile it. `begins` is called once all that the user wrote is found in order.
 
-    Raises UsageError and its kinds for what the user wrote, DeviceBusy, SessionEnded if the worker ends, TunerError if
-    the step fails or the profiler does.
+    Raises UsageError and its kinds for what the user wrote, DeviceBusy, TunerError if the worker ends, the step fails
+    or the profiler does.
     """
     file = workload_file.inspect(options.workload)
     for name in options.knobs:
@@ -95,7 +96,7 @@ def profile_workload(
         options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(error, options.folder) from error
-    with ExitStack() as stack:
+    with _told(options, environ), ExitStack() as stack:
         command = f"tune profile {options.workload}"
         devices = stack.enter_context(held_devices(options.platform, environ, command=command))
         begins()
@@ -166,6 +167,18 @@ def _ready(session: Session, options: ProfileOptions) -> tuple[Loaded, Compiled,
     loaded = session.start()
     made = _raise_on(session.compile([Variant(id=CONTROL)]).results[0], options)
     return loaded, made, _raise_on(step_seconds(session), options)
+
+
+@contextmanager
+def _told(options: ProfileOptions, environ: Mapping[str, str]) -> Iterator[None]:
+    """A worker's end as what the user can do about it."""
+    try:
+        yield
+    except SessionEnded as ended:
+        flags = XLA_FLAGS if {**environ, **options.env}.get(XLA_FLAGS) else ""
+        if (refused := refusal(ended.failure, workload=options.workload, flags=flags, log=options.folder)) is not None:
+            raise refused from ended
+        _raise_on(ended.failure, options)
 
 
 def _raise_on(found: T | Failure, options: ProfileOptions) -> T:

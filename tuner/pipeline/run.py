@@ -103,7 +103,7 @@ def tune(
 
 
 def _run_stage(run: Run, benches: Benches, stage: str, function: Stage) -> None:
-    began = run.budget.now()
+    began, run.cut_s = run.budget.now() - run.cut_s, 0.0
     record = function(run, benches)
     run.emit(StageFinished(stage=stage, seconds=run.budget.now() - began, record=record))
     run.publish()
@@ -174,7 +174,7 @@ def list_knobs(
         with opened(alone, listener=_Unnamed(listener or Silent()), factory=factory, clock=time.monotonic) as run:
             benches = Benches(run)
             try:
-                record: ProbeRecord = run_probe(run, benches)
+                record: ProbeRecord = run_probe(run, benches, lasting=False)
                 offered = offered_knobs(run)
             finally:
                 benches.close()

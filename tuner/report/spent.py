@@ -14,6 +14,7 @@ from tuner.store.events import (
     PreciseReference,
     Profiled,
     ProfileJudged,
+    Resumed,
     RoundTimed,
     RunFinished,
     RunStarted,
@@ -102,8 +103,8 @@ def _gaps(events: Sequence[AnyEvent]) -> Iterator[tuple[AnyEvent, float]]:
     ended = False
     for event in events:
         since = 0.0
-        if isinstance(event, RunStarted) or (ended and isinstance(event, SessionStarted)):
-            # The session's own start belongs to the new invocation, whose first event it may be.
+        if isinstance(event, (RunStarted, Resumed)) or (ended and isinstance(event, SessionStarted)):
+            # In a log that doesn't tell of the new invocation its first event may be a session's start, which is its.
             since = event.start_s if isinstance(event, SessionStarted) else 0.0
             ended = False
         elif previous is not None:

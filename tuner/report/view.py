@@ -21,6 +21,7 @@ from tuner.store.events import (
     Notice,
     PairTimed,
     Profiled,
+    Resumed,
     RoundTimed,
     RunFinished,
     RunStarted,
@@ -308,7 +309,7 @@ def _ending(events: Sequence[AnyEvent]) -> tuple[str, int | None]:
     interruption, exit_code = "", None
     for event in events:
         match event:
-            case RunStarted() | SessionStarted():
+            case RunStarted() | Resumed() | SessionStarted():
                 interruption, exit_code = "", None
             case Interruption():
                 interruption = event.stage

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import secrets
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,6 +60,8 @@ class Connection:
         self._log = log
         self._nonce = secrets.token_hex(16)
         self._child: Channel | None = None
+        # A descriptor that two threads close is another one's the second time. One thread may close within its close.
+        self._closing = threading.RLock()
         self._transcript = Transcript()
         self._last_id = 0
         self._close_s = _CLOSE_S
@@ -181,18 +184,20 @@ class Connection:
         return self._nonsense(what, phase)
 
     def close(self, *, at_once: bool = False) -> None:
-        """End the worker and all that it started; also in the middle of a call, and twice. `at_once`: by force."""
-        child = self._child
-        if child is None:
-            return
-        # In the middle of a request the worker would not read a Close before it is done.
-        polite = self._life.ended is None and not self._waiting and not at_once
-        if polite:
-            # Only the worker's end is waited for: EOF follows at once, and either of them ends it.
-            with contextlib.suppress(TimeoutError, EOFError):
-                child.send(self._line(Close()), timeout_s=_CLOSE_S)
-        child.close(after_s=self._close_s if polite else 0.0)
-        self._child = None
+        """End the worker and all that it started; also in the middle of a call, twice, and from two threads at once.
+        `at_once`: by force."""
+        with self._closing:
+            child = self._child
+            if child is None:
+                return
+            # In the middle of a request the worker would not read a Close before it is done.
+            polite = self._life.ended is None and not self._waiting and not at_once
+            if polite:
+                # Only the worker's end is waited for: EOF follows at once, and either of them ends it.
+                with contextlib.suppress(TimeoutError, EOFError):
+                    child.send(self._line(Close()), timeout_s=_CLOSE_S)
+            child.close(after_s=self._close_s if polite else 0.0)
+            self._child = None
 
     def _line(self, request: object) -> bytes:
         self._last_id += 1

@@ -31,6 +31,7 @@ __all__ = [
     "PreciseReference",
     "ProfileJudged",
     "Profiled",
+    "Resumed",
     "RoundTimed",
     "RunFinished",
     "RunStarted",
@@ -62,6 +63,11 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     options: dict[str, str]
     inherited: dict[str, str]
     tuner: str
+
+
+class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
+    """Another invocation goes on with the run, however the one before ended: what lies between is no time of the run.
+    Missing in older logs."""
 
 
 class SessionStarted(Event, frozen=True, kw_only=True, tag="session_started"):
@@ -266,6 +272,7 @@ class RunFinished(Event, frozen=True, kw_only=True, tag="run_finished"):
 
 AnyEvent = (
     RunStarted
+    | Resumed
     | SessionStarted
     | SessionClosed
     | CandidateCompiled

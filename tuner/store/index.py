@@ -24,6 +24,7 @@ from tuner.store.lines import uid_of
 from tuner.store.log import read, read_first
 from tuner.store.migrations import MIGRATIONS
 from tuner.store.rows import Row, changes_of
+from tuner.store.uninterrupted import uninterrupted
 
 __all__ = ["Index", "Known"]
 
@@ -61,6 +62,7 @@ class Index:
         self._done: dict[str, int] = {}
         self.notices: list[str] = []
 
+    @uninterrupted()
     def open(self, *, limit_s: float = 10.0) -> None:
         """Make the tables, or check them, and take up runs of `runs` that are missing or weren't finished.
 
@@ -78,6 +80,7 @@ class Index:
             self._ready = False
             raise self._error(error, StoreUnusable) from error
 
+    @uninterrupted()
     def record(self, events: Sequence[AnyEvent], *, limit_s: float = 2.0) -> str:
         """Take up the events of one run: all of them so far, from its RunStarted on. What is there already stays.
 
@@ -94,6 +97,7 @@ class Index:
         notices, self.notices = self.notices, []
         return "; ".join(notices)
 
+    @uninterrupted()
     def rebuild(self, folders: Iterable[RunFolder]) -> int:
         """Forget these runs and take them up anew from their logs; returns how many. Runs of other machines stay as
         they are, and so does one whose log is broken, with a notice."""
@@ -171,6 +175,7 @@ class Index:
             return None
         return math.sqrt(sum((n - 1) * n * se**2 for se, n in known) / degrees), degrees + 1
 
+    @uninterrupted()
     def close(self) -> None:
         self._engine.dispose()
 

@@ -14,6 +14,7 @@ from tuner.knobs.knob import UNSET
 from tuner.store.events import AnyEvent, RunStarted, StageFinished, TrialFinished
 from tuner.store.optuna_tables import add_trials, count_trials
 from tuner.store.records import ProbeRecord
+from tuner.store.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -36,6 +37,7 @@ class StudyMirror:
         self._url = url
         self._storage: RDBStorage | None = None
 
+    @uninterrupted()
     def open(self, *, limit_s: float = 2.0) -> None:
         """Make Optuna's tables, or check them, which takes half a second; else the first `record` does. Raises what
         SQLAlchemy and Optuna raise."""
@@ -45,6 +47,7 @@ class StudyMirror:
             with _quiet():
                 self._storage = retry(lambda: _open(self._url), limit_s=limit_s)
 
+    @uninterrupted()
     def record(self, events: Sequence[AnyEvent], *, limit_s: float = 2.0) -> str:
         """Add what the study lacks of the trials in `events`: all of one run's so far, from its RunStarted on.
 
@@ -69,6 +72,7 @@ class StudyMirror:
             return f"the Optuna study wasn't updated: {shown(self._url)}: {explain(error)}"
         return ""
 
+    @uninterrupted()
     def close(self) -> None:
         """Let go of the database. May be called twice."""
         if self._storage is not None:
