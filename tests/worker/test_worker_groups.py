@@ -65,7 +65,7 @@ def test_an_accelerators_groups_have_one_call_each_and_the_rest_none(
 ) -> None:
     monkeypatch.setattr(groups, "_ON_DEVICE", 3000)  # five leaves of 600
     monkeypatch.setattr(groups, "_LEAVES", 2)
-    monkeypatch.setattr(groups, "_BEGUN", 2)
+    monkeypatch.setattr(groups, "_AHEAD", 2400)
     calls: list[tuple[Any, ...]] = []
 
     def run(function: Any, *args: Any) -> Any:
@@ -78,6 +78,27 @@ def test_an_accelerators_groups_have_one_call_each_and_the_rest_none(
     assert len(set(calls)) == 5  # programs
     assert sum(function is on_device._counted for function, *_ in calls) == 3
     agree(found, pairs, rtol=1e-6)
+
+
+def test_an_accelerator_holds_one_large_leaf_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each brings a reference, and where it began: several at once would want several times the memory of one."""
+    monkeypatch.setattr(groups, "_ON_DEVICE", 1)
+    monkeypatch.setattr(groups, "_GROUP", 100)
+    monkeypatch.setattr(groups, "_AHEAD", 400)
+    there: list[int] = []
+    most: list[int] = []
+
+    def begin(group: list[Pair], run: Any) -> Any:
+        there.append(sum(one.reference.size for one in group))
+        most.append(sum(there))
+        return lambda: [Difference(float(there.pop(0)), 0.0, True)] * len(group)
+
+    monkeypatch.setattr(groups, "_begin", begin)
+    pairs = [pair((50, 2)) for _ in range(6)] + [pair((600,)) for _ in range(3)]
+    found = differences(pairs, accelerator=True, threads=1, run=None)  # type: ignore[arg-type]
+    assert [one.l2 for one in found] == [100.0] * 6 + [600.0] * 3
+    assert max(most[:6]) == 400
+    assert max(most[6:]) == 600
 
 
 @pytest.mark.parametrize(

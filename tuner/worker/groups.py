@@ -33,7 +33,9 @@ _GROUP = 1 << 22
 
 _LEAVES = 64  # of a group: XLA makes several kernels of more than 128 operands
 
-_BEGUN = 4  # groups that an accelerator has at once, so that one is sent while another is compared
+# Elements that an accelerator is sent before what it was sent first is done, so that one group is sent while another is
+# compared. A leaf of gigabytes is there alone: a card with room for one's reference needn't have it for several'.
+_AHEAD = 1 << 25
 
 _THREADS = 4  # more of them wait for the interpreter
 _THREADED = 1 << 20  # elements from which several threads are quicker than one
@@ -73,7 +75,7 @@ def differences(pairs: Sequence[Pair], *, accelerator: bool, threads: int, run: 
     found: dict[int, Difference] = {}
     begun: deque[tuple[list[int], Callable[[], list[Difference]]]] = deque()
     for group in there:
-        if len(begun) == _BEGUN:
+        while begun and sum(pairs[i].reference.size for one in (group, *(g for g, _ in begun)) for i in one) > _AHEAD:
             _end(*begun.popleft(), found)
         begun.append((group, _begin([pairs[i] for i in group], run)))
     _on_host(pairs, here, found, threads=min(threads, _THREADS))
