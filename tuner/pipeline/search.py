@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 
-from tuner.knobs import DEFAULT, Config, Knob, split
+from tuner.knobs import DEFAULT, Config, Knob, forbidden, split
 from tuner.pipeline.benches import Benches
 from tuner.pipeline.combine import best_flips, combinations, joined, main_effect
 from tuner.pipeline.context import Run
@@ -57,7 +57,8 @@ def _search(run: Run, benches: Benches, batches: Iterator[list[Config]]) -> None
         evaluate(run, benches, batch, plan)
         asked += len(batch)
         gain = _best_gain(run)
-        stale = 0 if gain > best + run.margin / 2 else stale + 1
+        # A part of a batch, however small, is no proof that the batch has nothing.
+        stale = 0 if gain > best + run.margin / 2 else stale + (not waiting)
         best = max(best, gain)
 
 
@@ -79,7 +80,7 @@ def _enumerate(run: Run, knobs: Mapping[str, Knob]) -> Iterator[list[Config]]:
         Config.of(dict(zip(names, values, strict=True)))
         for values in itertools.product(*(knobs[n].values for n in names))
     ]
-    fresh = [c for c in everything if c not in run.trials]
+    fresh = [c for c in everything if c not in run.trials and forbidden(run.held.join(c), run.space) is None]
     fresh.sort(key=lambda c: (-_additive(run, split(c, run.space)[0]), split(c, run.space)[0], -_additive(run, c)))
     for _, group in itertools.groupby(fresh, key=lambda c: split(c, run.space)[0]):
         members = list(group)
