@@ -111,3 +111,15 @@ def test_what_means_nothing_without_another_setting_is_not_suggested_without_it(
     assert any("xla_needy" in c.names for c in found)
     alone = Sampler({needy.name: needy}, seed=0, held=Config.of({"xla_0": "B"}))
     assert {c.get("xla_needy") for c in alone.ask(3, environment=DEFAULT, avoid=())} == {UNSET, "A", "B"}
+
+
+def test_what_left_the_space_is_set_with_what_needs_it_and_its_trials_teach():
+    gone = Config.of({"xla_gone": "true"})
+    needy = msgspec.structs.replace(knob("xla_needy"), requires=gone.as_dict())
+    sampler = Sampler({**KNOBS, needy.name: needy}, seed=0)
+    found = sampler.ask(16, environment=DEFAULT, avoid=())
+    assert any("xla_needy" in c.names for c in found)
+    assert all(("xla_needy" in c.names) == ("xla_gone" in c.names) for c in found)
+    for n, config in enumerate((gone, Config.of({"xla_needy": "A"}), gone.set("xla_needy", "A"))):
+        sampler.tell(trial(n, config, 0.5))
+    assert [t.number for t in sampler._seen()] == [2]

@@ -8,12 +8,19 @@ from collections.abc import Mapping, Sequence
 from tuner.knobs import DEFAULT, UNSET, Config, Knob
 from tuner.pipeline.context import Run
 
-__all__ = ["best_flips", "combinations", "flip", "joined", "main_effect"]
+__all__ = ["best_flips", "combinations", "completed", "flip", "joined", "main_effect"]
 
 
 def flip(knob: Knob, value: str) -> Config:
     """The knob's value alone, together with the settings without which it has no meaning."""
     return Config.of({**knob.requires, knob.name: value})
+
+
+def completed(config: Config, knobs: Mapping[str, Knob], held: Config) -> Config:
+    """`config`, settings of `knobs`, with what these mean nothing without where that is neither one of `knobs` nor
+    `held`: alone it did nothing, so it left the space."""
+    needed = {r: v for n, _ in config.settings for r, v in knobs[n].requires.items()}
+    return Config.of({r: v for r, v in needed.items() if r not in knobs and r not in held.names}).join(config)
 
 
 def main_effect(run: Run, knob: Knob, value: str) -> float:

@@ -116,6 +116,9 @@ def _stays(run: Run, knob: Knob, left: list[KnobStatus]) -> bool:
         status, reason = "held", f"--knob holds it at {given[-1]!r} for the whole run"
     if reason is None and knob.name in run.workload_knobs:
         status, reason = "held", f"--knob holds it at {run.workload_knobs[knob.name]!r} for the whole run"
+    for name, value in knob.requires.items():
+        if reason is None and run.held.get(name) not in (UNSET, value):
+            reason = f"means nothing without {name}={value}, and --knob holds that at {run.held.get(name)!r}"
     if reason is None and knob.name in pins(run.inherited) and knob.name not in run.options.override:
         status = "pinned"
         reason = f"inherited as {run.inherited[knob.name]!r}; --override {knob.name} lets it be tuned"

@@ -12,6 +12,7 @@ from optuna.samplers import PartialFixedSampler, TPESampler
 from optuna.trial import TrialState
 
 from tuner.knobs import DEFAULT, UNSET, Config, Knob
+from tuner.pipeline.combine import completed
 from tuner.store.events import TrialFinished
 
 __all__ = ["Sampler"]
@@ -43,7 +44,9 @@ class Sampler:
 
     def tell(self, trial: TrialFinished) -> None:
         """Take a finished trial into account, wherever it was measured; one beyond these knobs teaches nothing."""
-        if trial.config.names <= self._knobs.keys() and self._expressible(trial.config):
+        own = trial.config.drop(*(trial.config.names - self._knobs.keys()))
+        whole = completed(own, self._knobs, self._held)
+        if self._held.join(whole) == self._held.join(trial.config) and self._expressible(own):
             self._told.append(trial)
 
     def ask(self, count: int, *, environment: Config, avoid: Iterable[Config]) -> list[Config]:
@@ -70,10 +73,12 @@ class Sampler:
         return found
 
     def _meaningful(self, config: Config) -> Config:
-        """`config` without settings that mean nothing in it, since another that they require is not there."""
-        whole = self._held.join(config)
-        idle = [n for n in config.names if any(whole.get(r) != v for r, v in self._knobs[n].requires.items())]
-        return self._meaningful(config.drop(*idle)) if idle else config
+        """`config` without settings that mean nothing in it, since another that they require is not there; with what
+        they require and is nobody's to suggest."""
+        whole = completed(config, self._knobs, self._held)
+        there = self._held.join(whole)
+        idle = [n for n in config.names if any(there.get(r) != v for r, v in self._knobs[n].requires.items())]
+        return self._meaningful(config.drop(*idle)) if idle else whole
 
     def _seen(self) -> list[TrialFinished]:
         """What the next study knows, in the order told."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from tuner.knobs import DEFAULT, Config, Knob, forbidden, split
 from tuner.pipeline.benches import Benches
-from tuner.pipeline.combine import best_flips, combinations, joined, main_effect
+from tuner.pipeline.combine import best_flips, combinations, completed, joined, main_effect
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
 from tuner.store.events import StageFinished, TrialFinished
@@ -77,7 +77,7 @@ def _enumerate(run: Run, knobs: Mapping[str, Knob]) -> Iterator[list[Config]]:
     """Every combination, grouped by session, the likeliest first."""
     names = list(knobs)
     everything = [
-        Config.of(dict(zip(names, values, strict=True)))
+        completed(Config.of(dict(zip(names, values, strict=True))), knobs, run.held)
         for values in itertools.product(*(knobs[n].values for n in names))
     ]
     fresh = [c for c in everything if c not in run.trials and forbidden(run.held.join(c), run.space) is None]
