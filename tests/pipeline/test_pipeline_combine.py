@@ -60,3 +60,18 @@ def test_a_setting_that_needs_another_is_combined_in_a_budget_that_screening_use
     assert len(records[MinimiseRecord].winner.config) == 3
     assert records[ConfirmRecord].chosen.as_dict() == dict.fromkeys(("xla_good", "xla_base", "xla_needy"), "true")
     assert machine.now() < 265.0
+
+
+@pytest.mark.slow
+def test_a_winner_that_takes_too_long_to_compile_without_each_setting_is_not_reduced(tune_on, tmp_path: Path) -> None:
+    """Rounds of a quick step take no time, compiling dozens of configs does."""
+    path = tmp_path / "space.toml"
+    path.write_text(space(knob("xla_good"), *(knob(f"xla_{n}") for n in range(4))))
+    effects = {("xla_good", "true"): -0.1, **{(f"xla_{n}", "true"): -0.0008 for n in range(4)}}
+    machine = FakeMachine(effects=effects, noise=NoiseModel(block_sd=0.0001), step_ms=5, start_s=4, compile_s=20)
+    outcome = tune_on(machine, spaces=(str(path),), budget_s=750.0)
+    records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
+    assert len(records[SearchRecord].best[0].config) == 5
+    assert len(records[MinimiseRecord].winner.config) < 5  # as good, but for what reducing may lose
+    assert records[ConfirmRecord].chosen == Config.of({"xla_good": "true"})
+    assert machine.now() < 850.0

@@ -47,7 +47,7 @@ def run_minimise(run: Run, benches: Benches) -> MinimiseRecord:
     winner = next((m for m in best if m.estimate.gain > 0 and m.estimate.high >= run.margin), None)
     if winner is None:
         return MinimiseRecord(winner=None, reduced=None, runner_up=None, dropped={}, effects=())
-    if run.budget.left_s < _least_s(run, winner.config):
+    if run.budget.left_s < _least_s(run, benches, winner.config):
         winner = _shortest(run, winner)
     try:
         return _reduce(run, benches, winner, best)
@@ -56,9 +56,19 @@ def run_minimise(run: Run, benches: Benches) -> MinimiseRecord:
         return MinimiseRecord(winner=winner, reduced=winner, runner_up=None, dropped={}, effects=())
 
 
-def _least_s(run: Run, config: Config) -> float:
-    """What it takes to time the fewest rounds that tell which settings of `config` matter."""
+def _least_s(run: Run, benches: Benches, config: Config) -> float:
+    """What it takes to compile and time, in the fewest rounds, what tells which settings of `config` matter."""
     arms = 2 ** len(config) if len(config) <= _FEW else 2 * len(config)
+    return _compile_s(run, benches.home(), arms) + _rounds_s(run, arms)
+
+
+def _compile_s(run: Run, bench: Bench, configs: int) -> float:
+    """Candidates compiled side by side hold each other up: half the threads' worth is what was seen."""
+    return run.record("baseline", BaselineRecord).compile_s * configs / max(1, bench.threads / 2)
+
+
+def _rounds_s(run: Run, arms: int) -> float:
+    """The fewest rounds of so many arms."""
     return MIN_ROUNDS * run.record("baseline", BaselineRecord).round_s(arms + math.sqrt(arms))
 
 
@@ -167,15 +177,11 @@ def _fingerprints(run: Run, bench: Bench, configs: Sequence[Config]) -> dict[Con
 
 def _all_subsets(run: Run, benches: Benches, core: Config, seconds: float) -> bool:
     """True if `core` is small enough for compiling and timing every subset within `seconds`."""
-    baseline = run.record("baseline", BaselineRecord)
     if len(core) <= _FEW:
         return True
-    bench = benches.at(split(core, run.space)[0])
     members = 2 ** len(core)
-    # Candidates compiled side by side hold each other up: half the threads' worth is what was seen.
-    compile_s = baseline.compile_s * members / max(1, bench.threads / 2)
-    timed_s = MIN_ROUNDS * baseline.round_s(members + math.sqrt(members))
-    return len(core) <= _ALL_SUBSETS and compile_s + timed_s <= seconds
+    compile_s = _compile_s(run, benches.at(split(core, run.space)[0]), members)
+    return len(core) <= _ALL_SUBSETS and compile_s + _rounds_s(run, members) <= seconds
 
 
 class _Losses:
