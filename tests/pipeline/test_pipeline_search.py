@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from made_up_knobs import knob, space
@@ -11,8 +10,8 @@ from made_up_knobs import knob, space
 from tuner.knobs import Config
 from tuner.pipeline import search
 from tuner.session import FakeMachine, NoiseModel
-from tuner.store.events import Resumed, StageFinished, TrialFinished
-from tuner.store.records import ProbeRecord, ScreenRecord
+from tuner.store.events import StageFinished, TrialFinished
+from tuner.store.records import ProbeRecord
 
 pytestmark = pytest.mark.slow
 
@@ -61,15 +60,3 @@ def test_what_is_held_is_not_changed_for_what_needs_it_otherwise(tune_on, tmp_pa
     (probed,) = [e.record for e in outcome.events if isinstance(e, StageFinished) and isinstance(e.record, ProbeRecord)]
     (left,) = [status for status in probed.left if status.name == "xla_needy"]
     assert left.reason == "means nothing without xla_base=true, and --knob holds that at 'false'"
-
-
-def test_the_screens_pace_is_that_of_what_was_tried_since_it_was_resumed() -> None:
-    flip = TrialFinished(
-        number=1, stage="screen", session="home", config=Config(), value=None, estimate=None, fingerprint=""
-    )
-    done = StageFinished(stage="screen", seconds=30.0, record=ScreenRecord(flips=(), live={}, left=()))
-    pace = [
-        search._screened_pace_s(SimpleNamespace(events=events))
-        for events in ([flip] * 3 + [done], [flip] * 9 + [Resumed()] + [flip] * 3 + [done], [flip, Resumed(), done])
-    ]
-    assert pace == [10.0, 10.0, 0.0]

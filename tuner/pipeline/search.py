@@ -11,7 +11,7 @@ from tuner.pipeline.benches import Benches
 from tuner.pipeline.combine import best_flips, combinations, completed, joined, main_effect
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
-from tuner.store.events import Resumed, StageFinished, TrialFinished
+from tuner.store.events import StageFinished, TrialFinished
 from tuner.store.records import SearchRecord
 
 __all__ = ["run_search"]
@@ -63,16 +63,10 @@ def _search(run: Run, benches: Benches, batches: Iterator[list[Config]]) -> None
 
 
 def _screened_pace_s(run: Run) -> float:
-    """What a flip took in the screen, compiling and checking included, since the run last began; 0 if none was tried.
-    What an interrupted one took is in no stage's seconds."""
-    tried = 0
-    for event in run.events:
-        if isinstance(event, StageFinished) and event.stage == "screen":
-            return event.seconds / tried if tried else 0.0
-        if isinstance(event, Resumed):
-            tried = 0
-        tried += isinstance(event, TrialFinished) and event.stage == "screen"
-    return 0.0
+    """What a flip took in the screen, compiling and checking included; 0 if none was tried."""
+    screened = next(e for e in run.events if isinstance(e, StageFinished) and e.stage == "screen")
+    tried = sum(isinstance(e, TrialFinished) and e.stage == "screen" for e in run.events)
+    return screened.seconds / tried if tried else 0.0
 
 
 def _best_gain(run: Run) -> float:
