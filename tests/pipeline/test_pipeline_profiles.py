@@ -95,7 +95,7 @@ def test_what_the_workload_compiles_ever_anew_is_told_at_the_start_and_beside_it
 
 @pytest.mark.slow
 def test_no_profile_where_no_time_is_left(tune: Callable[..., Outcome]) -> None:
-    outcome = tune(machine(), budget_s=120.0)
+    outcome = tune(machine(), budget_s=90.0)
     text = [getattr(e, "text", "") for e in outcome.events]
     assert not profiled(outcome)
     assert any("no time was left to profile" in t for t in text)

@@ -47,19 +47,24 @@ def run_minimise(run: Run, benches: Benches) -> MinimiseRecord:
     winner = next((m for m in best if m.estimate.gain > 0 and m.estimate.high >= run.margin), None)
     if winner is None:
         return MinimiseRecord(winner=None, reduced=None, runner_up=None, dropped={}, effects=())
-    if run.budget.left_s < _least_s(run, benches, winner.config):
+    if _lacks_time(run, benches, winner.config):
         winner = _shortest(run, winner)
-    try:
-        return _reduce(run, benches, winner, best)
-    except SessionEnded as ended:
-        run.notice(f"a session ended while the winner was reduced ({ended.failure.message}); it is confirmed whole")
-        return MinimiseRecord(winner=winner, reduced=winner, runner_up=None, dropped={}, effects=())
+    if len(winner.config) > _FEW and _lacks_time(run, benches, winner.config):
+        why = f"no time was left to find out which of the winner's {len(winner.config)} settings matter"
+    else:
+        try:
+            return _reduce(run, benches, winner, best)
+        except SessionEnded as ended:
+            why = f"a session ended while the winner was reduced ({ended.failure.message})"
+    run.notice(f"{why}; it is confirmed whole")
+    return MinimiseRecord(winner=winner, reduced=winner, runner_up=None, dropped={}, effects=())
 
 
-def _least_s(run: Run, benches: Benches, config: Config) -> float:
-    """What it takes to compile and time, in the fewest rounds, what tells which settings of `config` matter."""
+def _lacks_time(run: Run, benches: Benches, config: Config) -> bool:
+    """True if less is left than it takes to compile and time, in the fewest rounds, what tells which settings of
+    `config` matter."""
     arms = 2 ** len(config) if len(config) <= _FEW else 2 * len(config)
-    return _compile_s(run, benches.home(), arms) + _rounds_s(run, arms)
+    return run.budget.left_s < _compile_s(run, benches.home(), arms) + _rounds_s(run, arms)
 
 
 def _compile_s(run: Run, bench: Bench, configs: int) -> float:
