@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 from hand_loop_page import Line, page
+from keep import portable
 from remeasure import measure
 from scipy import stats
 
@@ -143,7 +144,9 @@ def ours(options: argparse.Namespace) -> dict[str, Any]:
         (log,) = Path(store).glob("runs/*/events.jsonl")
         events = read(log)
         if options.out:
-            options.out.with_suffix(".events.jsonl.gz").write_bytes(gzip.compress(log.read_bytes(), mtime=0))
+            text = portable(log.read_text(), [Path(store)])
+            options.out.with_suffix(".events.jsonl.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        document = json.loads(portable(json.dumps(document), [Path(store)]))
     found = [e for e in events if isinstance(e, TrialFinished)]
     confirm = next(e.record for e in events if isinstance(e, StageFinished) and isinstance(e.record, ConfirmRecord))
     trials = [

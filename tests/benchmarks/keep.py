@@ -35,7 +35,9 @@ _REMEASURE = Path(__file__).with_name("remeasure.py")
 
 
 def portable(text: str, folders: Sequence[Path]) -> str:
-    """`text` without these folders before the paths in them, longest first."""
+    """`text` without these folders before the paths in them, longest first; nor the project's, this environment's, the
+    present and the temporary one."""
+    folders = [*folders, _ROOT, Path.cwd(), Path(sys.executable).parent, Path(tempfile.gettempdir())]
     for folder in sorted({str(f) for f in folders}, key=len, reverse=True):
         text = text.replace(f"{folder}/", "")
     return text
@@ -76,13 +78,12 @@ def keep(workload: Path, options: argparse.Namespace, scratch: Path) -> None:
         command, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
     ).returncode
     print(f"{workload.name}: exit code {code} after {time.monotonic() - began:.0f} s", flush=True)
-    folders = [_ROOT, Path.cwd(), scratch, Path(sys.executable).parent, Path(tempfile.gettempdir())]
     for run in sorted((store / "runs").iterdir()):
         text = (run / "events.jsonl").read_text()
         events = [decode(line) for line in text.encode().splitlines()]
         jax = next(e.loaded.versions["jax"] for e in events if isinstance(e, SessionStarted))
         name = f"{workload.stem}{options.suffix}-jax{jax}"
-        data = gzip.compress(portable(text, folders).encode(), 9, mtime=0)
+        data = gzip.compress(portable(text, [scratch]).encode(), 9, mtime=0)
         (options.out / f"{name}.events.jsonl.gz").write_bytes(data)
         print(*facts(events), sep="\n", flush=True)
         confirmed = [e.record for e in events if isinstance(e, StageFinished) and isinstance(e.record, ConfirmRecord)]
@@ -90,7 +91,7 @@ def keep(workload: Path, options: argparse.Namespace, scratch: Path) -> None:
             out = scratch / "remeasured.json"
             how = ["--rounds", str(options.rounds), "--seconds", str(options.seconds), "--out", out]
             subprocess.run([sys.executable, _REMEASURE, workload, "--env", run / "best.env", *how], check=True)
-            kept = portable(json.dumps(json.loads(out.read_bytes())), folders)
+            kept = portable(json.dumps(json.loads(out.read_bytes())), [scratch])
             (options.out / f"{name}.remeasured.json").write_text(kept + "\n")
 
 

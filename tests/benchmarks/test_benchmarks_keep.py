@@ -29,7 +29,7 @@ def test_the_facts_of_a_stored_run() -> None:
     assert lines[2].startswith("best single setting of the same run: 1.01")
 
 
-@pytest.mark.parametrize("log", sorted(RESULTS.glob("*/*.events.jsonl.gz")), ids=lambda p: p.name)
+@pytest.mark.parametrize("log", sorted(RESULTS.rglob("*.events.jsonl.gz")), ids=lambda p: p.name)
 def test_no_stored_log_names_a_folder_of_the_machine_that_made_it(log: Path) -> None:
     text = gzip.decompress(log.read_bytes()).decode()
     assert not re.findall(r'"/(?!usr/|opt/|lib/|etc/)[^"]*', text)
