@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from made_up_knobs import knob, space
@@ -60,3 +61,13 @@ def test_what_is_held_is_not_changed_for_what_needs_it_otherwise(tune_on, tmp_pa
     (probed,) = [e.record for e in outcome.events if isinstance(e, StageFinished) and isinstance(e.record, ProbeRecord)]
     (left,) = [status for status in probed.left if status.name == "xla_needy"]
     assert left.reason == "means nothing without xla_base=true, and --knob holds that at 'false'"
+
+
+def test_environments_that_contradict_are_joined_by_the_better_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What needs another value of a better setting would else undo that one, in a session of its own."""
+    better, needy, other = (Config.of(s) for s in ({"A": "1"}, {"A": "2", "B": "1"}, {"C": "1"}))
+    monkeypatch.setattr(search, "best_flips", lambda run, knobs, least: [better, needy, other])
+    monkeypatch.setattr(search, "_additive", lambda run, config: float(len(config)))
+    found = search._environments(SimpleNamespace(live={}, margin=0.005))
+    assert better.join(other) in found
+    assert needy.join(other) not in found

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tuner.knobs import DEFAULT, UNSET, Config, Knob
 from tuner.pipeline.context import Run
 
-__all__ = ["best_flips", "combinations", "completed", "flip", "joined", "main_effect"]
+__all__ = ["best_flips", "combinations", "compatible", "completed", "flip", "joined", "main_effect"]
 
 
 def flip(knob: Knob, value: str) -> Config:
@@ -40,15 +40,20 @@ def best_flips(run: Run, knobs: Mapping[str, Knob], least: Mapping[str, float]) 
     return [flip(knobs[name], best[name]) for name in promising]
 
 
-def combinations(flips: Sequence[Config]) -> list[Config]:
-    """Of `flips`, the best first: the best two, the best three and so on, and all of them without each one. One whose
-    settings contradict a better one's is left out."""
+def compatible(flips: Sequence[Config]) -> list[Config]:
+    """Of `flips`, the best first, without those whose settings contradict a better one's."""
     together: list[Config] = []
-    full = DEFAULT
     for one in flips:
+        full = joined(together)
         if all(full.get(name) in (UNSET, value) for name, value in one.settings):
             together.append(one)
-            full = full.join(one)
+    return together
+
+
+def combinations(flips: Sequence[Config]) -> list[Config]:
+    """Of `flips`, the best first: the best two, the best three and so on, and all of them without each one; of those
+    that go together."""
+    together = compatible(flips)
     found = [joined(together[:size]) for size in range(2, len(together) + 1)]
     found += [joined([*together[:i], *together[i + 1 :]]) for i in range(len(together))]
     return [c for c in dict.fromkeys(found) if c not in flips and c != DEFAULT]

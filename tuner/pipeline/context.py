@@ -149,8 +149,8 @@ class Run:
 
     def resume(self) -> None:
         """Go on from what was remembered: the seconds that finished stages took are spent, and those of the one that
-        was cut short, by the log's own times. A result that was sealed
-        without the command that is to seal it now is sealed again."""
+        was cut short, by the log's own times. A result that was sealed without the command that is to seal it now is
+        sealed again."""
         sealed = self.records.get("seal")
         own = sealed.command if isinstance(sealed, SealRecord) else None
         if sealed and self.options.seal_with and (own is None or own.command != self.options.seal_with):

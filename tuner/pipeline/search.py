@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from tuner.knobs import DEFAULT, Config, Knob, forbidden, split
 from tuner.pipeline.benches import Benches
-from tuner.pipeline.combine import best_flips, combinations, completed, joined, main_effect
+from tuner.pipeline.combine import best_flips, combinations, compatible, completed, joined, main_effect
 from tuner.pipeline.context import Run
 from tuner.pipeline.evaluate import Plan, evaluate, measured
 from tuner.store.events import StageFinished, TrialFinished
@@ -131,5 +131,5 @@ def _environments(run: Run) -> list[Config]:
     """The environment-lane settings worth a session: none, each that gains alone, and the best of them together."""
     knobs = {n: k for n, k in run.live.items() if k.lane == "environment"}
     alone = best_flips(run, knobs, dict.fromkeys(knobs, _session_gain(run)))
-    gains = {c: _additive(run, c) for c in (DEFAULT, *alone, joined(alone))}
+    gains = {c: _additive(run, c) for c in (DEFAULT, *alone, joined(compatible(alone)))}
     return sorted(gains, key=lambda c: -gains[c])[:4]
