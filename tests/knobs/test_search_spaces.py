@@ -31,7 +31,7 @@ def test_every_shipped_space_loads_alone() -> None:
 def test_the_default_spaces_of_each_platform_load_together() -> None:
     assert load_spaces(default_spaces("cpu")).name == "cpu+precision"
     assert load_spaces(default_spaces("gpu")).name == "gpu+precision"
-    assert load_spaces(default_spaces("gpu", devices=4)).name == "gpu+precision+collectives+nccl+pgle"
+    assert load_spaces(default_spaces("gpu", devices=4)).name == "gpu+precision+pgle+collectives+nccl"
     assert default_spaces("cpu", devices=4) == default_spaces("cpu")
 
 

@@ -172,6 +172,7 @@ def test_a_slow_reader_is_asked_now_and_then_only(machine: Machine) -> None:
         assert reader.reads == reads
 
 
+CAPPED = {"gpu0_throttle_sw_power_cap": 1.0}
 CALM = {"time_s": 0.0, "busy_s": 0.0, "own_s": 0.0, "steal_s": 0.0, "cores": 16.0}
 
 
@@ -210,6 +211,14 @@ def test_calm_is_what_most_stretches_had() -> None:
         ({"gpu0_throttle_sw_thermal": 1.0}, {}, "gpu0 throttled: sw_thermal"),
         ({"gpu0_throttle_sw_thermal": 1.0}, {"gpu0_throttle_sw_thermal": 1.0}, ""),
         ({"gpu0_throttle_sw_power_cap": 1.0}, {}, ""),
+        ({"gpu0_clock_mhz": 1150.0} | CAPPED, {"gpu0_clock_mhz": 1400.0} | CAPPED, ""),
+        ({"gpu0_clock_mhz": 1150.0}, {"gpu0_clock_mhz": 1400.0} | CAPPED, "gpu0 ran at 1150 MHz instead of 1400"),
+        ({"gpu0_clock_mhz": 1150.0} | CAPPED, {"gpu0_clock_mhz": 1400.0}, "gpu0 ran at 1150 MHz instead of 1400"),
+        (
+            {"gpu1_clock_mhz": 1150.0} | CAPPED,
+            {"gpu1_clock_mhz": 1400.0} | CAPPED,
+            "gpu1 ran at 1150 MHz instead of 1400",
+        ),
         ({"gpu1_foreign": 2.0}, {"gpu1_foreign": 1.0}, "1 other process(es) used gpu1"),
         ({"gpu1_foreign": 1.0}, {"gpu1_foreign": 1.0}, ""),
     ],

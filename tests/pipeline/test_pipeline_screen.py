@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tuner.knobs import default_spaces, load_spaces
 from tuner.machine import Host
+from tuner.measure import Verdict
 from tuner.pipeline.budget import Budget
-from tuner.pipeline.screen import _Screened
+from tuner.pipeline.screen import _in_order, _Screened
 from tuner.session import FakeMachine, NoiseModel
 from tuner.store.events import EffectHidden, StageFinished, TrialFinished
 from tuner.store.records import BaselineRecord, ConfirmRecord, MinimiseRecord, ScreenRecord
@@ -183,3 +185,36 @@ def test_what_such_a_session_does_beyond_its_code_is_seen_by_its_offset(tune_on,
     assert any(isinstance(e, EffectHidden) for e in outcome.events)
     records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
     assert records[ConfirmRecord].chosen.as_dict() == {"MADE_UP_QUIET": "1"}
+
+
+def test_a_budget_that_is_short_for_the_whole_confirmation_still_tries_a_setting_of_a_process(tune_on, tmp_path):
+    """What twelve pairs would take is no reason to leave half of the time unused."""
+    space = tmp_path / "one.toml"
+    space.write_text(QUIET)
+    machine = FakeMachine(
+        effects={("MADE_UP_QUIET", "1"): -0.1}, start_s=5.0, compile_s=8.0, noise=NoiseModel(block_sd=0.02)
+    )
+    outcome = tune_on(machine, spaces=(str(space),), budget_s=260.0)
+    records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
+    assert records[BaselineRecord].skipped
+    assert records[ConfirmRecord].chosen.as_dict() == {"MADE_UP_QUIET": "1"}
+
+
+def test_where_the_time_reached_nothing_the_settings_are_not_called_the_same(tune_on, tmp_path):
+    space = tmp_path / "one.toml"
+    space.write_text(QUIET)
+    outcome = tune_on(FakeMachine(start_s=20.0, compile_s=20.0), spaces=(str(space),), budget_s=60.0)
+    records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
+    assert not records[ScreenRecord].flips
+    assert records[ConfirmRecord].verdict is Verdict.UNCLEAR
+
+
+def test_within_a_tier_communication_and_the_rest_take_turns():
+    knobs = {knob.name: knob for knob in load_spaces(default_spaces("gpu", devices=2)).knobs}
+    tiers = _in_order(list(knobs.values()), first=(), likely=())
+    talking = [knobs[k.name].when.collectives is not None for k in tiers[0] if k.lane == "option"]
+    assert 0.4 <= sum(talking[:20]) / 20 <= 0.6
+    assert sorted(k.name for tier in tiers for k in tier) == sorted(knobs)
+    assert next(k.name for k in tiers[0] if k.when.collectives is not None) == "pgle"
+    alone = [knob for knob in knobs.values() if knob.when.collectives is None and knob.tier == 1]
+    assert _in_order(alone, first=(), likely=()) == [alone]

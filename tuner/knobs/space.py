@@ -85,7 +85,7 @@ def default_spaces(platform: str, *, devices: int = 1) -> tuple[str, ...]:
     tune. Raises UsageError for other platforms."""
     if platform not in ("cpu", "gpu"):
         raise UsageError(f"there is no search space for platform {platform!r}", next="name one with --space")
-    return (platform, "precision", *(("collectives", "nccl", "pgle") if platform == "gpu" and devices > 1 else ()))
+    return (platform, "precision", *(("pgle", "collectives", "nccl") if platform == "gpu" and devices > 1 else ()))
 
 
 def load_spaces(spaces: Sequence[str | Path]) -> SearchSpace:

@@ -308,7 +308,7 @@ def _plan(
     left_s = run.options.budget_s - run.budget.elapsed_s - reserve_s
     if left_s >= 4 * process_s:
         return plan, pair_s, reserve_s, ()
-    skipped = ("search", "presets", "environment-lane knobs") if left_s < process_s else ("search", "presets")
+    skipped = ("search", "presets")
     minimum_s = run.budget.elapsed_s + reserve_s + 4 * process_s
     run.notice(
         f"a budget of {run.options.budget_s:.0f} s is short for this step: the confirmation alone takes about "

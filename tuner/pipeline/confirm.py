@@ -39,7 +39,7 @@ from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Compiled, Variant
 from tuner.session import Session
 from tuner.store.events import CandidateCompiled, PairsPlanned, PairTimed
-from tuner.store.records import BaselineRecord, ConfirmRecord, Measured, MinimiseRecord, OtherFunction
+from tuner.store.records import BaselineRecord, ConfirmRecord, Measured, MinimiseRecord, OtherFunction, ScreenRecord
 
 __all__ = ["run_confirm"]
 
@@ -96,9 +96,12 @@ def _affords(run: Run, *, processes: int) -> bool:
 
 
 def _unconfirmed_verdict(run: Run) -> Verdict:
-    """Nothing looked better. `same` where the best candidates' intervals exclude a gain of δ, else `unclear`."""
+    """Nothing looked better. `same` where the best candidates' intervals exclude a gain of δ, else `unclear`; also
+    where the time reached nothing of what there was to try."""
     highs = [t.estimate.high for c, t in run.trials.items() if c != DEFAULT and t.estimate is not None]
-    return Verdict.SAME if all(high < run.margin for high in highs) else Verdict.UNCLEAR
+    unreached = any(s.status == "skipped" for s in run.record("screen", ScreenRecord).left)
+    excluded = all(high < run.margin for high in highs) if highs else not unreached
+    return Verdict.SAME if excluded else Verdict.UNCLEAR
 
 
 class _Confirmation:

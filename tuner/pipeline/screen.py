@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 from tuner.knobs import DEFAULT, TIERS, UNSET, Config, Knob, KnobStatus
@@ -68,12 +69,20 @@ def run_screen(run: Run, benches: Benches) -> ScreenRecord:
 
 def _in_order(knobs: Sequence[Knob], first: Sequence[str], likely: Collection[str]) -> list[list[Knob]]:
     """Knobs of the groups `first`, a group after the other, then those whose names are `likely`, then the others by
-    tier; nothing empty."""
+    tier, in turns what acts on communication and what doesn't; nothing empty."""
     groups = [[k for k in knobs if k.group == group] for group in dict.fromkeys(first)]
     rest = [k for k in knobs if k.group not in first]
     promising = [k for k in rest if k.name in likely]
-    tiers = ([k for k in rest if k.tier == tier and k.name not in likely] for tier in TIERS)
+    tiers = (_in_turns([k for k in rest if k.tier == tier and k.name not in likely]) for tier in TIERS)
     return [members for members in (*groups, promising, *tiers) if members]
+
+
+def _in_turns(knobs: Sequence[Knob]) -> list[Knob]:
+    """In turns one for programs that communicate and one for all programs, each kind in its order: where the time ends
+    within a tier, both were tried."""
+    talking = [k for k in knobs if k.when.collectives is not None]
+    others = [k for k in knobs if k.when.collectives is None]
+    return [k for pair in itertools.zip_longest(talking, others) for k in pair if k is not None]
 
 
 class _Screened:
@@ -182,8 +191,7 @@ def _session_s(run: Run) -> float:
 
 def _affordable(run: Run, left_s: float) -> bool:
     """True if the share has room for one more session. They are taken in the space's order, first values first."""
-    skipped = run.record("baseline", BaselineRecord).skipped
-    return "environment-lane knobs" not in skipped and left_s >= _session_s(run)
+    return left_s >= _session_s(run)
 
 
 def _sort_out(
