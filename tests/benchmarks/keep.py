@@ -37,7 +37,8 @@ _REMEASURE = Path(__file__).with_name("remeasure.py")
 def portable(text: str, folders: Sequence[Path]) -> str:
     """`text` without these folders before the paths in them, longest first; nor the project's, this environment's, the
     present and the temporary one."""
-    folders = [*folders, _ROOT, Path.cwd(), Path(sys.executable).parent, Path(tempfile.gettempdir())]
+    environment = Path(sys.executable).parent
+    folders = [*folders, _ROOT, Path.cwd(), environment, environment.parent, Path(tempfile.gettempdir())]
     for folder in sorted({str(f) for f in folders}, key=len, reverse=True):
         text = text.replace(f"{folder}/", "")
     return text

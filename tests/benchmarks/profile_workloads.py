@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from keep import portable
+
 ROOT = Path(__file__).parents[2]
 TOLERANCE = 0.02
 SCALED = 0.05
@@ -41,7 +43,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         for workload in asked.workloads or sorted((ROOT / "workloads").glob("*.py")):
             found = results[workload.stem] = profiled(workload, asked.store or scratch, asked.python)
-            asked.out.write_text(json.dumps(results, indent=1) + "\n")
+            asked.out.write_text(portable(json.dumps(results, indent=1), [Path(asked.store or scratch)]) + "\n")
             if "error" in found:
                 print(f"{workload.stem}: {found['error']}")
                 off += 1
