@@ -14,8 +14,8 @@ from tuner.errors import UsageError
 from tuner.measure import Verdict
 from tuner.pipeline.run import Outcome
 from tuner.session import FakeMachine, GangSession, Launch
-from tuner.store.events import NcclRead, StageFinished
-from tuner.store.records import ConfirmRecord, ProbeRecord
+from tuner.store.events import NcclRead, Notice, StageFinished
+from tuner.store.records import ConfirmRecord, PresetsRecord, ProbeRecord
 
 pytestmark = pytest.mark.slow
 
@@ -116,6 +116,58 @@ def test_a_faster_layout_is_found_confirmed_and_told(mesh: Callable[..., tuple[O
     head = Path(outcome.files["env"]).read_text()
     assert "Start one process per device" in head
     assert "layout=" not in [line for line in head.splitlines() if not line.startswith("#")]
+
+
+PRESETS = (
+    """
+version = 1
+"""
+    + "".join(
+        f"""
+[[knob]]
+name = "xla_{kind.replace("-", "_")}"
+carrier = "xla_flag"
+type = "bool"
+values = ["unset", "true"]
+lane = "option"
+acts_on = "hlo"
+when = {{ min_devices = {devices}, collectives = ["{kind}"] }}
+why = "made up"
+source = "test"
+"""
+        for kind, devices in (("all-reduce", 2), ("all-gather", 2), ("all-to-all", 99))
+    )
+    + """
+[[preset]]
+name = "both"
+settings = { xla_all_reduce = "true", xla_all_gather = "true" }
+source = "test"
+
+[[preset]]
+name = "idle"
+settings = { xla_all_gather = "true" }
+source = "test"
+
+[[preset]]
+name = "larger"
+settings = { xla_all_reduce = "true", xla_all_to_all = "true" }
+source = "test"
+"""
+)
+
+
+def test_a_preset_goes_without_what_acts_on_collectives_that_the_program_has_not(tmp_path: Path, tune_on: Tune) -> None:
+    (tmp_path / "presets.toml").write_text(PRESETS)
+    machine = FakeMachine(effects={("xla_all_reduce", "true"): -0.1}, device_count=4, collectives={"all-reduce": 2})
+    outcome = tune_on(machine, spaces=(str(tmp_path / "presets.toml"),))
+    presets = record(outcome, PresetsRecord)
+    assert isinstance(presets, PresetsRecord)
+    assert [(m.label, m.config.as_dict()) for m in presets.measured] == [("preset both", {"xla_all_reduce": "true"})]
+    told = [e.text for e in outcome.events if isinstance(e, Notice) and "not raced" in e.text]
+    assert told == [
+        "preset idle is not raced: all that it sets acts on collectives that the program hasn't",
+        "preset larger is not raced: it sets xla_all_to_all, which is not live here",
+    ]
 
 
 SHARES = """
