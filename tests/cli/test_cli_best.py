@@ -15,6 +15,7 @@ from tuner.handoff import lowering
 from tuner.handoff.target import resolve
 from tuner.machine import Environment
 from tuner.machine.here import visible
+from tuner.measure import Verdict
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.session import FakeMachine, FakeSession, Launch, Session
 from tuner.store import RunFolder
@@ -173,6 +174,18 @@ def test_a_default_tells_of_the_gain_before_it(tune: Tune, run: RunFolder, folde
     assert said[-1] == "the bundle before it has 2.00x (1.90–2.10): tune best nbody.py --previous"
     assert "before it" not in tune("best", "nbody.py", "--previous").out
     assert "before it" not in tune("best", "nbody.py", "--number", "2").out
+
+
+def test_an_unclear_run_takes_back_no_gain_and_is_told(tune: Tune, run: RunFolder, folder: Path) -> None:
+    seal(run, FITS)
+    later = keep_run(Path(".tuner"), Path("nbody.py"), "nbody-ff12cd")
+    seal(later, msgspec.structs.replace(DEFAULT, environment=fits(), number=2, verdict=Verdict.UNCLEAR))
+    said = tune("best", "nbody.py").out.splitlines()
+    assert said[0].startswith("nbody.py #1: faster")
+    assert said[-1] == "run nbody-ff12cd came later and settled nothing (unclear): tune report nbody-ff12cd"
+    assert json.loads(tune("best", "nbody.py", "--json").out)["later"] == {"run": "nbody-ff12cd", "verdict": "unclear"}
+    assert json.loads(tune("best", "nbody.py", "--number", "1", "--json").out)["later"] is None
+    assert tune("store", "gc", "--keep", "1").out.startswith(str((folder / later.bundle).resolve()))
 
 
 def test_a_step_that_cannot_be_lowered_is_the_workloads_and_what_it_said_is_quoted(

@@ -152,6 +152,26 @@ def test_going_back_passes_edits_and_stays_in_this_place(store: Store) -> None:
     assert ask(store, number=4).answer is None
 
 
+@pytest.mark.parametrize("verdict", [Verdict.UNCLEAR, Verdict.UNSTABLE])
+def test_what_settles_nothing_takes_back_no_gain(store: Store, verdict: Verdict) -> None:
+    keep(store, "a", 1, config=EMPTY)
+    keep(store, "b", 2, at=10)
+    keep(store, "c", 3, at=20, verdict=verdict)
+    answer = ask(store).answer
+    assert answer is not None
+    assert (answer.number, answer.later) == (2, ("c", verdict))
+    answer = ask(store, previous=True).answer
+    assert answer is not None
+    assert (answer.number, answer.later) == (1, None)
+    answer = ask(store, number=3).answer
+    assert answer is not None
+    assert (answer.number, answer.verdict, answer.later) == (3, verdict, None)
+    keep(store, "d", 4, at=30, verdict=Verdict.SAME)
+    answer = ask(store).answer
+    assert answer is not None
+    assert (answer.number, answer.later) == (4, None)
+
+
 def test_there_is_nothing_before_the_first(store: Store) -> None:
     keep(store, "nbody-1", 1)
     assert ask(store, previous=True).answer is None

@@ -159,6 +159,9 @@ def _show(answer: Answer, workload: Path, checked: bool, *, store: list[str]) ->
         click.echo(f"use it: {shlex.join(words)} -- COMMAND")
     else:
         click.echo(answer.whereabouts)
+    if answer.later:
+        run, verdict = answer.later
+        click.echo(f"run {run} came later and settled nothing ({verdict.value}): tune report {run}")
 
 
 def _show_before(before: Answer, command: list[str]) -> None:
@@ -183,6 +186,7 @@ def _document(answer: Answer, context: dict[str, tuple[str, str]], checked: bool
         "speedup": None if found is None else math.exp(found.gain),
         "interval": None if found is None else [math.exp(found.low), math.exp(found.high)],
         "settings": answer.settings,
+        "later": None if answer.later is None else dict(zip(("run", "verdict"), answer.later, strict=True)),
         "held": answer.held,
         "argv": answer.argv,
         "env": answer.variables,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Estimate", "Gains", "Levels", "Limits", "Tolerance", "Verdict"]
+__all__ = ["UNSETTLED", "Estimate", "Gains", "Levels", "Limits", "Tolerance", "Verdict"]
 
 # Gains of one arm, one a round or one a pair of processes; NaN where the arm was absent.
 Gains: TypeAlias = Union[Sequence[float], "NDArray[np.float64]"]
@@ -27,6 +27,10 @@ class Verdict(StrEnum):
     SLOWER = "slower"
     UNCLEAR = "unclear"
     UNSTABLE = "unstable"
+
+
+UNSETTLED = (Verdict.UNCLEAR, Verdict.UNSTABLE)
+"""Verdicts that speak neither for a gain nor against it: they take back nothing that was proven before."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,14 +7,14 @@ A workload's digest is an alias of its program: it says what the file and the mo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tuner.machine.environment import Environment, mismatches
-from tuner.measure.types import Estimate, Verdict
+from tuner.measure.types import UNSETTLED, Estimate, Verdict
 from tuner.store.folder import RunFolder, Store
 from tuner.store.held import form_of, forms_told, held_of
 from tuner.store.reader import Reader, reading
@@ -35,13 +35,15 @@ JOIN tuner_environments e ON e.environment = r.environment
 LEFT JOIN tuner_verdicts v ON v.uid = r.uid AND v.chosen
 LEFT JOIN tuner_configs c ON c.config = v.config
 """
-_NEWEST = "ORDER BY r.sealed DESC, b.time DESC LIMIT 1"
+# A verdict that settles nothing takes nothing back: what came out so counts if there is nothing else.
+_UNSETTLED = f"r.verdict IN ({', '.join(repr(verdict.value) for verdict in UNSETTLED)})"
+_NEWEST = f"ORDER BY {_UNSETTLED}, r.sealed DESC, b.time DESC LIMIT 1"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """`digest`, `name`: of the workload's file. `program`: what it lowers to, where that was asked. `knobs`: parameters
     of build() that the result was tuned with; None: what was tuned without any goes first. `number`: of one bundle;
-    None means the newest. `previous`: the one before it."""
+    None means the newest that settles something. `previous`: the one before it."""
 
     digest: str
     name: str
@@ -57,7 +59,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     `variables`: what the bundle emits. `unlike`: what the place has other than the identity, name → (there, here).
     `folder`: the run's, where it lies in this store; else None, and `host` and `log` say where it was taken up.
     `time`: of sealing, seconds since the epoch. `held`: knobs that the run held at one value. `form`: the parameters of
-    build() and the arguments, as a shell would read them, that make the workload's file this program."""
+    build() and the arguments, as a shell would read them, that make the workload's file this program. `later`: a run
+    that was sealed after it and settled nothing, with its verdict."""
 
     run: str
     uid: str
@@ -82,6 +85,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     held: dict[str, str] = {}
     argv: str = ""
     form: str = ""
+    later: tuple[str, Verdict] | None = None
 
     @property
     def bundle(self) -> Path | None:
@@ -119,7 +123,8 @@ def question_of(
 
 
 def look_up(store: Store, question: Question, *, seen: Mapping[str, str]) -> Found:
-    """The newest bundle for the workload that fits the place whose identity is `seen`, as far as that is known.
+    """The newest bundle for the workload that fits the place whose identity is `seen`, as far as that is known; one of
+    a run that ended unclear or unstable only where no other did better.
 
     One for the file as it is goes before one for its program, that before one for a file of its name; one that doesn't
     fit the place comes only if there is no other. Where nothing is asked of the form, the file built as it stands goes
@@ -192,15 +197,29 @@ def _of_way(
         of_kind = f"{where} AND r.environment = :environment AND r.form = :form"
         rows = reader.rows(f"{_COLUMNS} WHERE {of_kind} {_NEWEST}", **used, **kind)
         if rows and question.previous:  # of another run its newest, or an older one of the same run
-            uid, time = rows[0]["uid"], rows[0]["time"]
-            other = reader.rows(f"{_COLUMNS} WHERE {of_kind} AND r.uid <> :uid {_NEWEST}", **used, **kind, uid=uid)
-            same = reader.rows(f"{_COLUMNS} WHERE r.uid = :uid AND b.time < :time {_NEWEST}", uid=uid, time=time)
-            rows = sorted([*other, *same], key=lambda row: -row["time"])[:1]
-        newest += [_read(row, store, question, seen, by) for row in rows]
+            before = {"uid": rows[0]["uid"], "time": rows[0]["time"]}
+            other = f"{of_kind} AND r.uid <> :uid AND b.time < :time"
+            rows = reader.rows(f"{_COLUMNS} WHERE {other} {_NEWEST}", **used, **kind, **before)
+            rows += reader.rows(f"{_COLUMNS} WHERE r.uid = :uid AND b.time < :time {_NEWEST}", **before)
+            rows = sorted(rows, key=lambda row: -row["time"])[:1]
+        for row in rows:
+            after = f"{of_kind} AND {_UNSETTLED} AND b.time > :time"
+            when = {"time": row["time"]}
+            later = (
+                [] if question.previous else reader.rows(f"{_COLUMNS} WHERE {after} {_NEWEST}", **used, **kind, **when)
+            )
+            newest.append(_read(row, store, question, seen, by, later))
     return sorted(newest, key=lambda answer: (answer.form != "", -answer.time))
 
 
-def _read(row: Mapping[str, Any], store: Store, question: Question, seen: Mapping[str, str], by: str) -> Answer:
+def _read(
+    row: Mapping[str, Any],
+    store: Store,
+    question: Question,
+    seen: Mapping[str, str],
+    by: str,
+    later: Sequence[Mapping[str, Any]],
+) -> Answer:
     estimate: Callable[[str], Any] = row.__getitem__
     environment = Environment(identity=row["identity"], context=row["context"] or {})
     return Answer(
@@ -229,6 +248,7 @@ def _read(row: Mapping[str, Any], store: Store, question: Question, seen: Mappin
         held=held_of(str((row["options"] or {}).get("hold", ""))),
         argv=form_of(row["form"])[1],
         form=row["form"],
+        later=(later[0]["run"], Verdict(later[0]["verdict"])) if later else None,
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from tuner.errors import StoreError
 from tuner.machine.lock import FileLock, Held
+from tuner.measure.types import UNSETTLED
 from tuner.store.disk import disk_error
 from tuner.store.events import RunStarted, StageFinished
 from tuner.store.folder import RunFolder, Store
@@ -96,13 +97,14 @@ def garbage(store: Store, *, keep: int | None = None, unfinished: bool = False) 
 
     Always: what runs leave in their scratch folders, bundles that were never finished, damaged databases that were set
     aside. `unfinished`: runs without a bundle. `keep`: of each workload in each environment so many bundles stay, the
-    newest; the others' sealed caches and files go, and their records stay.
+    newest, and those of runs that settled nothing go first; the others' sealed caches and files go, and their records
+    stay.
     """
     found = [
         Garbage(path=path, size=_size(path), why="a damaged database that was made anew")
         for path in sorted(store.root.glob("*.corrupt-*"))
     ]
-    sealed: dict[tuple[str, str], list[tuple[float, Path]]] = {}
+    sealed: dict[tuple[str, str], list[tuple[bool, float, Path]]] = {}
     for run in store.run_folders():
         if _being_written(run):
             continue
@@ -115,11 +117,12 @@ def garbage(store: Store, *, keep: int | None = None, unfinished: bool = False) 
             found = [g for g in found if not g.path.is_relative_to(run.path)]
             found.append(Garbage(path=run.path, size=_size(run.path), why="a run without a result", run=run.id))
         for path in bundles:
-            sealed.setdefault(_group(run), []).append((path.stat().st_mtime, path))
+            group, settled = _told(run)
+            sealed.setdefault(group, []).append((settled, path.stat().st_mtime, path))
     if keep is not None:
         for paths in sealed.values():
             old = sorted(paths)[:-keep]
-            found += [Garbage(path=p, size=_size(p), why=f"of this workload the newest {keep} stay") for _, p in old]
+            found += [Garbage(path=p, size=_size(p), why=f"of this workload the newest {keep} stay") for *_, p in old]
     return found
 
 
@@ -162,18 +165,20 @@ def _sealed(run: RunFolder) -> bool:
         return True  # what can't be understood isn't thrown away
 
 
-def _group(run: RunFolder) -> tuple[str, str]:
-    """Workload and environment."""
-    from tuner.store.records import ProbeRecord
+def _told(run: RunFolder) -> tuple[tuple[str, str], bool]:
+    """Workload and environment; and whether the run settled anything."""
+    from tuner.store.records import ConfirmRecord, ProbeRecord
 
-    workload, environment = run.id, ""
+    workload, environment, settled = run.id, "", True
     with contextlib.suppress(StoreError):
         for event in read(run.events):
             if isinstance(event, RunStarted):
                 workload = Path(event.workload).name
             elif isinstance(event, StageFinished) and isinstance(event.record, ProbeRecord):
                 environment = event.record.environment.key
-    return workload, environment
+            elif isinstance(event, StageFinished) and isinstance(event.record, ConfirmRecord):
+                settled = event.record.verdict not in UNSETTLED
+    return (workload, environment), settled
 
 
 def _size(path: Path) -> int:
