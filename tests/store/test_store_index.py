@@ -28,7 +28,7 @@ from store_samples import (
 )
 
 from tuner.errors import StoreUnusable
-from tuner.measure.types import Verdict
+from tuner.measure.types import UNSETTLED, Verdict
 from tuner.store.events import AnyEvent, RunFinished
 from tuner.store.folder import RunFolder, Store, open_store
 from tuner.store.index import Index
@@ -128,9 +128,10 @@ def test_only_runs_of_the_same_objective_answer(store: Store, index: Index) -> N
     assert [known and known[1] for known in spreads] == [12, 23, None]
 
 
-def test_a_verdict_from_an_unstable_machine_overrules_none(store: Store, index: Index) -> None:
+@pytest.mark.parametrize("verdict", UNSETTLED)
+def test_a_verdict_that_settles_nothing_overrules_none(store: Store, index: Index, verdict: Verdict) -> None:
     index.record(run_of(store, "a", confirmed(FAST)))
-    index.record(run_of(store, "b", trial(0), confirmed(FAST, Verdict.UNSTABLE)))
+    index.record(run_of(store, "b", trial(0), confirmed(FAST, verdict)))
     assert [k.run for k in index.best_for(PROGRAM, ENVIRONMENT.key)] == ["a"]
 
 

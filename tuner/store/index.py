@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tuner.errors import StoreError, StoreUnusable
 from tuner.knobs.config import Config
-from tuner.measure.types import Estimate, Verdict
+from tuner.measure.types import UNSETTLED, Estimate, Verdict
 from tuner.store import tables
 from tuner.store.database import damaged, engine_for, explain, retry, set_aside, shown, take_lock
 from tuner.store.events import AnyEvent, RunStarted
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """A config whose newest verdict for a program in an environment is `faster`. `time`: seconds since the epoch."""
+    """A config whose newest verdict that settles something, for a program in an environment, is `faster`. `time`: seconds since the epoch."""
 
     config: Config
     estimate: Estimate
@@ -129,15 +129,15 @@ class Index:
         """Configs with a proven gain for `program` in the environment with this identity key, newest verdict first;
         only what runs with this objective found.
 
-        A config counts by its newest verdict alone, one on an unstable machine by the one before. Raises StoreError if
-        the database can't be read.
+        A config counts by its newest verdict alone, but for those that settle nothing. Raises StoreError if the
+        database can't be read.
         """
         query = (
             sa.select(tables.verdicts, tables.configs.c.settings, tables.runs.c.run, tables.runs.c.options)
             .join(tables.runs, tables.runs.c.uid == tables.verdicts.c.uid)
             .join(tables.configs, tables.configs.c.config == tables.verdicts.c.config)
             .where(tables.runs.c.program == program, tables.runs.c.environment == environment_key)
-            .where(tables.verdicts.c.verdict != Verdict.UNSTABLE.value)
+            .where(tables.verdicts.c.verdict.not_in([verdict.value for verdict in UNSETTLED]))
             .order_by(tables.verdicts.c.time.desc(), tables.verdicts.c.place)
         )
         self.open()
