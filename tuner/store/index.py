@@ -32,7 +32,8 @@ T = TypeVar("T")
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """A config whose newest verdict that settles something, for a program in an environment, is `faster`. `time`: seconds since the epoch."""
+    """A config with a proven gain for a program in an environment: the newest verdict that settles something is
+    `faster`. `time`: seconds since the epoch."""
 
     config: Config
     estimate: Estimate
