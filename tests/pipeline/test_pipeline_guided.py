@@ -12,6 +12,7 @@ import pytest
 from tuner.errors import UsageError
 from tuner.handoff import load_bundle
 from tuner.handoff.verify import verify
+from tuner.knobs import Config
 from tuner.measure import Verdict
 from tuner.pipeline.run import Outcome
 from tuner.protocol.failure import Failure, FailureClass
@@ -22,6 +23,7 @@ from tuner.session.fake import FakeSession
 from tuner.store.events import (
     CandidateCompiled,
     Notice,
+    NumericsCompared,
     PairTimed,
     ProfileJudged,
     RoundTimed,
@@ -110,6 +112,18 @@ def notices(outcome: Outcome) -> str:
 def started(outcome: Outcome, role: str) -> list[SessionStarted]:
     """With settings; the default's are left out."""
     return [e for e in outcome.events if isinstance(e, SessionStarted) and e.role == role and e.config.settings]
+
+
+def test_what_goes_without_a_profile_is_checked_before_one_is_taken(guided: Callable[..., Outcome]) -> None:
+    """What was compiled before a trace and first runs after it takes longer to run that once."""
+    events = guided(budget_s=400.0).events
+    screened = [e for e in events if isinstance(e, NumericsCompared | ProfileJudged)]
+    first = next(i for i, e in enumerate(screened) if isinstance(e, ProfileJudged))
+    good = Config.of({"xla_good": "true"})
+    assert good in [e.config for e in screened[:first]]
+    assert [e.config for e in screened[first : first + 2]] == [Config.of({"pgle": "3x90"})] * 2
+    shared = [e for e in events if isinstance(e, RoundTimed) and e.stage == "screen" and len(e.blocks) > 2]
+    assert shared  # and both in the same rounds all the same
 
 
 def test_a_gain_is_found_confirmed_in_the_warmed_cache_and_sealed_with_its_profile(
