@@ -53,7 +53,8 @@ class Profile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLabel:
     """What events of one kind share. `op`, `module`, `scope`: as the trace has them. `details`: a kernel's launch or a
-    copy's kind and size, as text. `graph`: it ran inside a CUDA graph."""
+    copy's kind and size, as text. `graph`: it ran inside a CUDA graph. `device`: whose work a thread of the host did,
+    where the host's own processor is the devices."""
 
     name: str
     op: str = ""
@@ -61,6 +62,7 @@ class TraceLabel:
     scope: str = ""
     details: str = ""
     graph: bool = False
+    device: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
