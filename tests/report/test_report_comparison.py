@@ -12,7 +12,7 @@ import pytest
 
 from tuner.errors import UsageError
 from tuner.measure.types import Estimate, Verdict
-from tuner.report.blocks import Table
+from tuner.report.blocks import Code, Table
 from tuner.report.compare_json import comparison_document
 from tuner.report.compared import comparison_paper, found
 from tuner.report.comparison import compare, slower
@@ -254,6 +254,7 @@ def test_a_grid_of_two_knobs_becomes_a_curve_for_each_value_of_one() -> None:
     tables = [block for block in knob.blocks if isinstance(block, Table)]
     assert [t.caption for t in tables] == ["By batch, at mesh 4x2", "By batch, at mesh 8x1"]  # of 2x4 there is but one
     assert [row[0] for row in tables[0].rows] == ["8", "16", "32"]
+    assert [row[1] for row in tables[0].rows] == [Code(f"{b}-4x2") for b in (8, 16, 32)]  # whose times they are
     html = render_html(paper)
     ET.fromstring(html.removeprefix("<!DOCTYPE html>\n"))
     assert "Milliseconds a step by batch, at mesh 8x1, default and tuned" in html
