@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
-from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, RankRow, Roofline, StepProfile
+from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, PartRow, RankRow, Roofline, StepProfile
 from tuner.report.blocks import Block, Cell, Code, Commands, Fold, Prose, Section, Table
 from tuner.report.commands import profile_command
 from tuner.report.layout import Page
@@ -21,6 +21,7 @@ __all__ = [
     "alike_text",
     "beyond_settings",
     "launch_text",
+    "parts_text",
     "profile_blocks",
     "profile_lines",
     "rank_cells",
@@ -59,6 +60,8 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     blocks: list[Block] = []
     for name, profile in sides:
         blocks.append(Prose(text=f"{name}: {_verdict(profile)}. A step takes {traced_text(profile.breakdown)}."))
+        if profile.parts:
+            blocks.append(Prose(text=f"{parts_text(profile.parts)}."))
     caption = "Means over the traced steps and devices. Every moment of a step is in exactly one part."
     notes = dict.fromkeys(p.breakdown.note for _, p in sides if p.breakdown.note)
     blocks.append(
@@ -107,6 +110,12 @@ def _in_order(profiles: Sequence[Profiled]) -> list[Profiled]:
 
 def _side(profiled: Profiled) -> str:
     return "default" if profiled.config == DEFAULT else "winner"
+
+
+def parts_text(rows: Sequence[PartRow]) -> str:
+    """Of a workload of several steps what the profile is of, and which of them matter."""
+    told = ", ".join(f"{row.name} {100 * row.share:.0f} % ({row.weight:g} of {row.ms:.3g} ms)" for row in rows)
+    return f"One run of each step is shown, whatever their weights; of the workload's time {told}"
 
 
 def _verdict(profile: StepProfile) -> str:
@@ -247,6 +256,8 @@ def where_lines(page: Page, view: RunView) -> None:
 def profile_lines(page: Page, profile: StepProfile, *, indent: int = 0) -> None:
     """The verdict, the largest parts, and what was found."""
     page.prose(_verdict(profile), indent=indent)
+    if profile.parts:
+        page.prose(parts_text(profile.parts), indent=indent)
     page.prose(_parts(profile.breakdown), indent=indent)
     for finding in profile.findings:
         page.prose(finding.told, indent=indent)
