@@ -7,9 +7,9 @@ work alone is longer than the step, it is scaled down to it: clocks were lower i
 
 Steps are waited for in a trace, so that a device rests between them. One that is given the next step before it ends the
 last doesn't, and its clocks are lower: where the host is well ahead, and the device never waited inside a traced step,
-what is left of the step isn't the host's, and work is scaled up to it. On a CPU that is no clock's doing but chance:
-threads found other cores. There the host's part is what calling a step takes at most, since nothing says that it is
-done while the last step runs.
+what is left of the step isn't the host's, and work is scaled up to it. On a CPU that is no clock's doing but chance,
+as which cores its threads ran on. There a step also waits for its threads to start, outside any operation: gaps stay
+as they are in the trace.
 """
 
 from __future__ import annotations
@@ -74,6 +74,6 @@ def _scale(found: Breakdown, step_ms: float) -> float:
     if found.busy_ms > step_ms:
         return step_ms / found.busy_ms
     ahead = 0 < found.dispatch_ms < _AHEAD * step_ms
-    between_ms = _LAUNCH_MS if found.platform == "gpu" else found.dispatch_ms
+    between_ms = _LAUNCH_MS if found.platform == "gpu" else found.parts.get(HOST_GAPS, 0.0) - found.stalls_ms
     idle_ms = found.parts.get(LAUNCH_GAPS, 0.0) + found.stalls_ms + between_ms
     return max(1.0, (step_ms - idle_ms) / found.busy_ms) if ahead else 1.0

@@ -139,10 +139,9 @@ def traced_text(breakdown: Breakdown) -> str:
     if breakdown.tracer_ms:
         told += f", where the tracer made work itself {breakdown.tracer_ms:.2g} ms longer (taken out by thread blocks)"
     if abs(breakdown.scale - 1) > _SCALED:
-        lower = breakdown.scale < 1 and 0 < breakdown.under_ms <= _AS_FAST * breakdown.step_ms
-        why = (
-            ", since clocks were lower where it was traced" if lower else ""
-        )  # the tracer alone slows no steps in a row
+        slower = breakdown.platform == "gpu" and breakdown.scale < 1
+        lower = slower and 0 < breakdown.under_ms <= _AS_FAST * breakdown.step_ms  # the tracer slows no steps in a row
+        why = ", since clocks were lower where it was traced" if lower else ""
         return f"{told}: work is scaled by {breakdown.scale:.3f} to fit{why}"
     return f"{told}: what the tracer adds is left out of the gaps" if breakdown.traced_ms > breakdown.step_ms else told
 
