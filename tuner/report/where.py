@@ -78,6 +78,8 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     hidden = ("collectives hidden behind work", *(_cell(p.breakdown.hidden_ms) for _, p in sides))
     more = [sums, traced] if any(p.breakdown.traced_ms for _, p in sides) else [sums]
     more += [hidden] if any(p.breakdown.hidden_ms for _, p in sides) else []
+    called = ("calling a step, on the host", *(_cell(p.breakdown.dispatch_ms or None) for _, p in sides))
+    more += [called] if any(p.breakdown.dispatch_ms for _, p in sides) else []
     head = ("part", *(f"{name}, ms" for name, _ in sides))
     table = Table(caption="Parts of a step", head=head, rows=(*rows, *more), align="<" + ">" * len(sides))
     blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
