@@ -211,6 +211,11 @@ def test_across_versions_of_jax_it_says_what_went() -> None:
     assert "2 knobs gone in jax 0.12.0" in shown
     assert "1 knob new in jax 0.12.0" in shown
     assert "Across versions" not in texts(side("a"), side("b"))
+    useless = {"xla_a": ("inapplicable", "needs jax <0.12, this is 0.12.0"), "xla_gpu": ("inapplicable", "needs gpu")}
+    shown = texts(side("a", left=new), side("b", identity=JAX12, left=useless))
+    assert "jax 0.12.0 no longer has: --xla_a=1" in shown
+    assert "1 knob gone in jax 0.12.0" in shown
+    assert "xla_gpu" not in shown  # that is no matter of versions
 
 
 def test_absolute_times_carry_a_warning_and_other_programs_too() -> None:
