@@ -16,8 +16,10 @@ from tuner.pipeline.profiling import ProfileOptions, profile_workload
 from tuner.pipeline.run import Outcome
 from tuner.profile import Ceiling, StepProfile
 from tuner.protocol.failure import Failure, FailureClass
-from tuner.protocol.messages import CeilingsReply, Profile, ProfileReply, Recompiled
+from tuner.protocol.messages import CeilingsReply, Loaded, Profile, ProfileReply, Recompiled
+from tuner.report.blocks import Prose
 from tuner.report.profile import render_profile
+from tuner.report.where import profile_blocks
 from tuner.session import FakeMachine
 from tuner.session.fake import FakeSession
 from tuner.store.ceilings import ceiling_of
@@ -211,6 +213,33 @@ def test_a_profile_under_other_settings_and_ceilings_once_for_each_environment(
     faster = profile_of(made, options(tmp_path, env={"XLA_FLAGS": "--xla_good=true"}))
     assert faster.roofline.ceiling == plain.roofline.ceiling
     assert faster.breakdown.step_ms < 0.9 * plain.breakdown.step_ms
+
+
+def test_of_several_steps_each_ones_part_of_the_workloads_time_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    real_start, real_profile = FakeSession.start, FakeSession.profile
+
+    def start(self: FakeSession) -> Loaded:
+        return dataclasses.replace(real_start(self), weights={"prefill": 1.0, "decode": 60.0})
+
+    def several(self: FakeSession, request: Profile) -> ProfileReply | Failure:
+        found = real_profile(self, request)
+        assert isinstance(found, ProfileReply)
+        return dataclasses.replace(found, each_s={"prefill": 0.004, "decode": 0.0001})
+
+    monkeypatch.setattr(FakeSession, "start", start)
+    monkeypatch.setattr(FakeSession, "profile", several)
+    found = profile_workload(options(tmp_path), factory=machine().factory)
+    assert found.profile is not None
+    assert [(row.name, row.weight, row.share) for row in found.profile.parts] == [
+        ("decode", 60.0, pytest.approx(0.6)),
+        ("prefill", 1.0, pytest.approx(0.4)),
+    ]
+    assert "decode 60 % (60 of 0.1 ms), prefill 40 % (1 of 4 ms)" in " ".join(render_profile(found).split())
+    sides = profile_blocks([("default", found.profile)])
+    assert any(isinstance(b, Prose) and b.text.startswith("One run of each step is shown") for b in sides)
 
 
 def test_what_the_compiler_complains_of_is_found_in_the_workers_log(

@@ -37,6 +37,23 @@ def test_a_collective_behind_work_is_hidden_and_the_rest_of_it_exposed() -> None
     )
 
 
+def test_on_a_cpu_the_work_of_one_device_hides_no_collective_of_another() -> None:
+    """Two devices of one host: a product from 10 to 50 on each; the collective between them from 50 to 90, on device 1
+    from 20 on, half of that behind its product."""
+    work = [("dot_a", 10, 40, 1), ("all-reduce_a", 50, 40, 1), ("dot_b", 10, 40, 2), ("all-reduce_b", 20, 70, 3)]
+    labels = {
+        f"{name}_{of}": TraceLabel(name=name, op=name, module="jit_train", device=device)
+        for name in ("dot", "all-reduce")
+        for device, of in enumerate("ab")
+    }
+    found = broken_down(gpu_reply(work, labels=labels, cpu=True))
+    assert (found.platform, found.devices, found.kernels) == ("cpu", 2, 2)
+    assert found.hidden_ms == pytest.approx(0.015)
+    assert found.exposed_ms == pytest.approx(0.040)
+    assert found.parts == pytest.approx({"matrix multiply": 0.04, "collective": 0.04, HOST_GAPS: 0.02})
+    assert {row.name: row.calls for row in found.ops} == {"dot": 1, "all-reduce": 1}
+
+
 def test_pauses_are_launches_if_they_are_short_and_the_hosts_if_they_are_long_or_at_the_ends() -> None:
     found = broken_down(gpu_reply([("gemm_a", 5, 20, 7), ("gemm_b", 30, 20, 7), ("gemm_c", 80, 15, 7)], step_us=100))
     assert found.parts == pytest.approx({"matrix multiply": 0.055, LAUNCH_GAPS: 0.005, HOST_GAPS: 0.005 + 0.03 + 0.005})

@@ -65,6 +65,17 @@ def test_the_share_of_the_roof() -> None:
     assert found.roofline.share == pytest.approx(0.5, rel=0.01)
 
 
+def test_devices_that_are_one_processor_have_each_their_part_of_the_roof() -> None:
+    one, other = (TraceLabel(name=GEMM, op="gemm_fusion_dot.4", module="jit_train", device=n) for n in (0, 1))
+    reply = gpu_reply([("a", 1, 77.3, 7), ("b", 1, 77.3, 8)], labels={"a": one, "b": other}, cpu=True)
+    found = analyse(reply, [GPU_HLO], ceiling=CEILING)
+    assert found.roofline.share == pytest.approx(0.5, rel=0.01)
+    assert found.breakdown.ops[0].flops == 2 * 4096 * 768 * 3072
+    assert found.roofline.ceiling is not None
+    assert found.roofline.ceiling.flops_per_s["bf16"] == CEILING.flops_per_s["bf16"] / 2
+    assert "2 devices share this processor" in found.roofline.note
+
+
 def test_an_operation_that_takes_two_kernels_is_done_once() -> None:
     labels = {**LABELS, "splitKreduce": TraceLabel(name="splitKreduce", op="gemm_fusion_dot.4", module="jit_train")}
     work = [(GEMM, 1, 30, 7), ("splitKreduce", 31, 8.65, 7)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import msgspec
 import pytest
 from card_traces import card
 from profile_traces import gpu_reply
@@ -96,3 +97,5 @@ def test_a_product_at_lower_clocks_on_an_h200_is_scaled_whatever_the_tracer_does
         assert (found.tracer_ms, found.scale) == (0.0, pytest.approx(0.929, abs=0.002))
         assert "work is scaled by 0.929 to fit" in traced_text(found)
         assert ("clocks were lower" in traced_text(found)) == (under_s < 0.003)
+        on_cpu = msgspec.structs.replace(found, platform="cpu")  # whose clocks nothing here speaks of
+        assert "clocks" not in traced_text(on_cpu)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner.pipeline.profiling import ProfileOptions, profile_workload
-from tuner.profile import RankRow, StepProfile, analyse
+from tuner.profile import HOST_GAPS, LAUNCH_GAPS, RankRow, StepProfile, analyse
 from tuner.profile.groups import rank_groups
 from tuner.profile.hlo import Instruction, read_module
 from tuner.profile.ranks import compare_ranks, late_ranks
@@ -119,6 +119,16 @@ def test_ranks_that_are_late_in_turns_are_told_as_uneven() -> None:
     (finding,) = late_ranks(found)
     assert finding.kind == "uneven"
     assert "73 % of a step" in finding.text
+
+
+def test_the_ranks_pauses_are_those_of_the_breakdown() -> None:
+    """A host that is well ahead holds up no rank, so what a step takes longer than in the trace is its work."""
+    one = dataclasses.replace(reply([(60.0, 40.0)] * 3), plain_s=150e-6, dispatch_s=20e-6)
+    row, _ = rows(one, one)
+    found = analyse(dataclasses.replace(one, ranks=(one,)), [ALL])
+    gaps = sum(found.breakdown.parts.get(name, 0.0) for name in (HOST_GAPS, LAUNCH_GAPS))
+    assert row.gaps_ms == pytest.approx(gaps)
+    assert gaps == pytest.approx(0.02)
 
 
 def test_waiting_that_work_hides_is_no_waiting() -> None:

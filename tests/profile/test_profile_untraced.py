@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +63,17 @@ def test_what_the_host_did_not_take_is_work_at_lower_clocks(dispatch_ms: float, 
     )
     assert found.scale == pytest.approx((11 - host) / 6)
     assert (found.dispatch_ms, found.step_ms) == (dispatch_ms, 12.0)
+
+
+@pytest.mark.parametrize("stalls", [0.0, 2.0])
+@pytest.mark.parametrize(("dispatch_ms", "host"), [(0.5, 3.0), (0.0, 5.0), (9.0, 5.0)])
+def test_on_a_cpu_with_the_host_ahead_gaps_are_no_longer_than_in_the_trace(
+    dispatch_ms: float, host: float, stalls: float
+) -> None:
+    traced_there = msgspec.structs.replace(traced(stalls=stalls), platform="cpu")
+    found = untraced(traced_there, 0.012, dispatch_s=dispatch_ms / 1e3)
+    assert found.parts[HOST_GAPS] == pytest.approx(host)
+    assert sum(found.parts.values()) == pytest.approx(12.0)
 
 
 def test_without_a_time_of_the_step_the_trace_is_all_there_is() -> None:

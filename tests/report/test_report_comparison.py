@@ -12,7 +12,7 @@ import pytest
 
 from tuner.errors import UsageError
 from tuner.measure.types import Estimate, Verdict
-from tuner.report.blocks import Table
+from tuner.report.blocks import Code, Table
 from tuner.report.compare_json import comparison_document
 from tuner.report.compared import comparison_paper, found
 from tuner.report.comparison import compare, slower
@@ -211,6 +211,11 @@ def test_across_versions_of_jax_it_says_what_went() -> None:
     assert "2 knobs gone in jax 0.12.0" in shown
     assert "1 knob new in jax 0.12.0" in shown
     assert "Across versions" not in texts(side("a"), side("b"))
+    useless = {"xla_a": ("inapplicable", "needs jax <0.12, this is 0.12.0"), "xla_gpu": ("inapplicable", "needs gpu")}
+    shown = texts(side("a", left=new), side("b", identity=JAX12, left=useless))
+    assert "jax 0.12.0 no longer has: --xla_a=1" in shown
+    assert "1 knob gone in jax 0.12.0" in shown
+    assert "xla_gpu" not in shown  # that is no matter of versions
 
 
 def test_absolute_times_carry_a_warning_and_other_programs_too() -> None:
@@ -254,6 +259,7 @@ def test_a_grid_of_two_knobs_becomes_a_curve_for_each_value_of_one() -> None:
     tables = [block for block in knob.blocks if isinstance(block, Table)]
     assert [t.caption for t in tables] == ["By batch, at mesh 4x2", "By batch, at mesh 8x1"]  # of 2x4 there is but one
     assert [row[0] for row in tables[0].rows] == ["8", "16", "32"]
+    assert [row[1] for row in tables[0].rows] == [Code(f"{b}-4x2") for b in (8, 16, 32)]  # whose times they are
     html = render_html(paper)
     ET.fromstring(html.removeprefix("<!DOCTYPE html>\n"))
     assert "Milliseconds a step by batch, at mesh 8x1, default and tuned" in html

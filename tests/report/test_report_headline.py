@@ -14,6 +14,8 @@ from tuner.knobs.config import DEFAULT
 from tuner.measure.objective import Objective
 from tuner.protocol.failure import FailureClass
 from tuner.report.headline import headline, next_step
+from tuner.report.markdown import render_markdown
+from tuner.report.paper import run_paper
 from tuner.report.view import RunView
 from tuner.store.events import AnyEvent, Interruption, RunFinished, SessionClosed, StageFinished, TrialFinished
 from tuner.store.records import ConfirmRecord, ProbeRecord
@@ -85,6 +87,18 @@ def test_nothing_to_confirm_is_no_gain() -> None:
     events = confirming(unclear(), finalists=(), estimate=None, pairs=0)
     text = headline(RunView.of(events))
     assert text == "no gain found: keep the defaults (nothing was worth confirming; 16.2 ms a step)"
+
+
+def test_where_nothing_was_tried_nothing_is_said_of_how_fast_it_was() -> None:
+    events = [e for e in confirming(same(), finalists=(), estimate=None, pairs=0) if not _sets_anything(e)]
+    view = RunView.of(events)
+    assert headline(view) == "no gain found: keep the defaults (nothing was tried; 16.2 ms a step)"
+    assert next_step(view, {}).purpose.startswith("nothing was tried: ")
+    assert "Nothing was tried, so nothing was compared" in render_markdown(run_paper(events))
+
+
+def _sets_anything(event: AnyEvent) -> bool:
+    return isinstance(event, TrialFinished) and event.config != DEFAULT
 
 
 def test_finalists_that_all_failed() -> None:

@@ -20,6 +20,11 @@ CEILING = Ceiling(flops_per_s={"bf16": 8e14, "f16": 7.8e14, "f32": 4e14, "vector
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+# FLOP a byte, share of the roof, ms: three near the slope of the memory, of which two are where the first one's label
+# would stand, and above them is the slope.
+BESIDE = ((0.9, 0.59, 0.802), (0.666, 0.77, 0.37), (0.999, 0.56, 0.339), (0.25, 0.1, 0.527), (13.9, 0.91, 0.483))
+
+
 def op(name: str, flops: float | None, moved: float | None, ms: float, **kwargs: object) -> OpRow:
     row = OpRow(name=name, category="matrix multiply", calls=1.0, self_ms=ms, total_ms=ms, share=ms / 10, flops=flops)
     return msgspec.structs.replace(row, bytes=moved, **kwargs)
@@ -192,3 +197,20 @@ def test_a_label_lies_on_no_line_while_there_is_room(crossed: bool) -> None:
     (text,) = ET.fromstring(canvas.drawing("t", "d", look="wide")).iter(f"{SVG}text")
     baseline = float(text.attrib["y"])
     assert (baseline - 9 < 100 < baseline + 3) != crossed
+
+
+def test_a_label_beside_the_memorys_roof_is_not_struck_through() -> None:
+    ceiling = Ceiling(flops_per_s={"bf16": 7.1e14, "f32": 4.05e14, "vector": 2.71e13}, bytes_per_s=4.08e12)
+    near = tuple(
+        op(f"f.{i}", at * (moved := 1e-3 * ms * roof * 4.08e12), moved, ms, roof=roof)
+        for i, (at, roof, ms) in enumerate(BESIDE)
+    )
+    svg = ET.fromstring(drawn(profile(near, ceiling))[0].wide)
+    slope = next(p for p in svg.iter(f"{SVG}path") if p.attrib["class"] == "roof").attrib["d"]
+    (x1, y1), (x2, y2) = ([float(n) for n in pair.split()] for pair in slope[1:].split("L"))
+    marks = ("step", "bf16", "f32", "vector", "memory")
+    for label in svg.iter(f"{SVG}text"):
+        if "halo" in label.attrib.get("class", "") and not (label.text or "").startswith(marks):
+            x, baseline, half = float(label.attrib["x"]), float(label.attrib["y"]), 3.2 * len(label.text or "")
+            left, right = (y1 + (y2 - y1) * (at - x1) / (x2 - x1) for at in (x - half, x + half))
+            assert left < baseline - 8 or right > baseline, label.text

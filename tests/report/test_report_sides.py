@@ -89,6 +89,8 @@ def test_a_bundle_is_one(tmp_path: Path) -> None:
     assert (found.kind, found.verdict, found.settings) == ("bundle", Verdict.FASTER, bundle.manifest.settings)
     assert found.gain == bundle.manifest.estimate
     assert side(bundle.path / "manifest.json").settings == found.settings
+    newer = write_bundle(tmp_path / "bundles", FASTER)
+    assert side(tmp_path / "bundles").label.endswith(newer.path.name)
 
 
 def test_an_env_file_has_settings_alone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from synthetic_run import FOLDER, MALLOC, MATH, failing, faster, interrupted, sa
 from tuner.knobs.config import DEFAULT, Config
 from tuner.profile.types import Breakdown, Ceiling, Finding, OpRow, RankRow, Roofline, ScopeRow, StepProfile
 from tuner.protocol.failure import FailureClass
+from tuner.report.blocks import Fold, Table
 from tuner.report.document import RunDocument, document
 from tuner.report.html import render_html
 from tuner.report.markdown import render_markdown
@@ -21,6 +22,7 @@ from tuner.report.paper import run_paper
 from tuner.report.profile import Profiling, profile_document, render_profile
 from tuner.report.terminal import render_result
 from tuner.report.view import RunView
+from tuner.report.where import profile_blocks
 from tuner.store.events import AnyEvent, Profiled, StageFinished
 
 WINNER = Config.of({MATH: "false", MALLOC: "1"})
@@ -142,6 +144,20 @@ RANKS = (
     ),
     RankRow(rank=1, step_ms=18.3, traced_ms=19.0, busy_ms=18.0, work_ms=17.4, gaps_ms=0.3, exposed_ms=0.6),
 )
+
+
+def test_what_calling_a_step_takes_is_among_the_numbers() -> None:
+    found = profile()
+    called = msgspec.structs.replace(found, breakdown=msgspec.structs.replace(found.breakdown, dispatch_ms=0.25))
+
+    def rows(profile: StepProfile) -> dict[str, str]:
+        fold = next(b for b in profile_blocks([("default", profile)]) if isinstance(b, Fold))
+        (table,) = fold.blocks
+        assert isinstance(table, Table)
+        return {str(name): str(ms) for name, ms in table.rows}
+
+    assert rows(called)["calling a step, on the host"] == "0.25"
+    assert "calling a step, on the host" not in rows(found)
 
 
 def test_ranks_are_told_on_the_page_and_in_text() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from store_samples import ASSETS, started, stored, trial, whole_run, write_log
+from store_samples import ASSETS, profiled, started, stored, trial, whole_run, write_log
 
 from tuner.errors import StoreError, StoreUnusable
+from tuner.knobs.config import DEFAULT
 from tuner.machine.process import this_process
+from tuner.profile.types import RankRow
 from tuner.store import events as ev
 from tuner.store.log import EventLog, read, read_first
 
@@ -27,6 +30,16 @@ def test_every_kind_of_event_reads_back_as_it_was_written(path: Path) -> None:
     # repr, as NaN differs from itself
     assert repr(written) == repr(read(path))
     assert {type(e) for e in written} == set(ev.AnyEvent.__args__)
+
+
+@pytest.mark.parametrize("waits_ms", [0.25, math.inf])
+def test_the_profile_of_several_ranks_reads_back(path: Path, waits_ms: float) -> None:
+    """Ranks are numbers, and names in JSON are strings, also in lines that hold what isn't finite."""
+    row = RankRow(rank=0, step_ms=9.0, traced_ms=9.5, busy_ms=8.0, work_ms=7.0, gaps_ms=1.0, waits_ms={1: waits_ms})
+    profile = msgspec.structs.replace(profiled(), ranks=(row,))
+    with EventLog(path) as log:
+        written = log.append(ev.Profiled(session="gang", config=DEFAULT, profile=profile))
+    assert [written] == read(path)
 
 
 def test_numbers_count_from_zero_and_times_come_from_the_clock(path: Path) -> None:

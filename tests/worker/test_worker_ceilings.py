@@ -42,6 +42,18 @@ def test_what_turns_do_not_agree_on_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.jax
+def test_on_a_cpu_what_is_passed_over_stays_in_its_place() -> None:
+    """Memory that the system must find first would count as slow memory."""
+    import jax.numpy as jnp
+
+    array = jnp.zeros(1 << 16, jnp.float32)
+    place = array.unsafe_buffer_pointer()
+    run = module._passes(lambda x: x + 1.0, array, "cpu")
+    assert [run().unsafe_buffer_pointer() for _ in range(3)] == [place] * 3
+    assert float(run()[0]) == 4.0
+
+
+@pytest.mark.jax
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_products_are_of_numbers_like_real_ones(dtype: str) -> None:
     import numpy as np

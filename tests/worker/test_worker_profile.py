@@ -50,6 +50,29 @@ def test_as_many_steps_run_before_the_traced_ones_as_before_those_that_are_timed
     worker.close()
 
 
+SHARDED = """
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+def build():
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,))
+    @jax.jit
+    def step(x):
+        return x + (x @ x.T).sum()
+    return step, (jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, PartitionSpec("i"))),)
+"""
+
+
+def test_each_event_of_a_cpu_says_whose_work_it_is(start_worker) -> None:
+    worker = start_worker(env={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
+    worker.loaded(SHARDED, name="sharded.py")
+    worker.compile(Variant(id="c"))
+    reply = worker.ask(Profile(id="c", steps=2, folder=str(worker.folder / "out")))
+    assert isinstance(reply, ProfileReply), reply
+    assert {label.device for label in reply.labels if label.op} == {0, 1}
+    worker.close()
+
+
 def test_few_steps_run_in_a_row_in_a_trace_that_they_would_make_large() -> None:
     """On all ranks alike: in steps they wait for each other."""
     from types import SimpleNamespace

@@ -250,6 +250,8 @@ def test_several_steps_are_one_candidate_whose_time_is_their_weighted_sum(start_
     assert isinstance(traced, ProfileReply), traced
     assert traced.hlo.keys() == {"jit_train", "jit_decode"}
     assert 0 < traced.plain_s < 0.8 * block.step_s  # each of them once, as they are in the trace
+    assert traced.each_s.keys() == {"train", "decode"}
+    assert sum(traced.each_s.values()) == pytest.approx(traced.plain_s)
     worker.numerics("c", save=True)
     compared = worker.numerics("f")
     assert {leaf.path for leaf in compared.leaves} == {"out['train']", "out['decode'][0]", "out['decode'][1]"}

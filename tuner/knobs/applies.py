@@ -8,7 +8,10 @@ import msgspec
 
 from tuner.knobs.knob import When
 
-__all__ = ["Facts", "applies", "range_complaint", "version_in"]
+__all__ = ["NEEDS_JAX", "Facts", "applies", "range_complaint", "version_in"]
+
+NEEDS_JAX = "needs jax "
+"""How the reason begins where the version of jax alone decides."""
 
 _CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)")
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|c|rc|alpha|beta|pre|preview|dev)[-_.]?\d*)?")
@@ -48,7 +51,7 @@ def applies(when: When, facts: Facts) -> str | None:
         if when.collectives and not set(when.collectives) & set(facts.collectives):
             return f"the program has no {' or '.join(when.collectives)}, only {', '.join(facts.collectives)}"
     if when.jax is not None and not version_in(facts.jax, when.jax):
-        return f"needs jax {when.jax}, this is {facts.jax}"
+        return f"{NEEDS_JAX}{when.jax}, this is {facts.jax}"
     return None
 
 

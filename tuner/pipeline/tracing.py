@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from tuner.pipeline.bench import CONTROL
-from tuner.profile import Ceiling, Finding, StepProfile, analyse, doubt_of, folding
+from tuner.profile import Ceiling, Finding, PartRow, StepProfile, analyse, doubt_of, folding
 from tuner.protocol.failure import Failure
 from tuner.protocol.messages import Arm, Block, Compiled, Loaded, Profile, ProfileReply, Variant
 from tuner.session import Session
@@ -81,8 +81,20 @@ def profile_session(
     return msgspec.structs.replace(
         found,
         compile_s=compiled.lower_s + compiled.compile_s,
+        parts=_parts(as_run.each_s, loaded.weights),
         findings=(*_folded(session.launch.log, found), *found.findings),
     )
+
+
+def _parts(each_s: Mapping[str, float], weights: Mapping[str, float]) -> tuple[PartRow, ...]:
+    """The workload's steps, that first which takes most of a unit's time."""
+    taken = {name: seconds * weights.get(name, 1.0) for name, seconds in each_s.items()}
+    whole = sum(taken.values())
+    rows = [
+        PartRow(name=name, ms=1e3 * each_s[name], weight=weights.get(name, 1.0), share=one / whole if whole else 0.0)
+        for name, one in taken.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.share))
 
 
 def _folded(log: Path, found: StepProfile) -> tuple[Finding, ...]:

@@ -7,7 +7,18 @@ from tuner.profile.diagnosis import groups_for
 from tuner.profile.external import nsight_compute, nsight_systems
 from tuner.profile.folding import folding
 from tuner.profile.steady import doubt_of
-from tuner.profile.types import Bound, Breakdown, Ceiling, Finding, OpRow, RankRow, Roofline, ScopeRow, StepProfile
+from tuner.profile.types import (
+    Bound,
+    Breakdown,
+    Ceiling,
+    Finding,
+    OpRow,
+    PartRow,
+    RankRow,
+    Roofline,
+    ScopeRow,
+    StepProfile,
+)
 
 __all__ = [
     "HOST_GAPS",
@@ -17,6 +28,7 @@ __all__ = [
     "Ceiling",
     "Finding",
     "OpRow",
+    "PartRow",
     "RankRow",
     "Roofline",
     "ScopeRow",

@@ -40,7 +40,7 @@ def compare_ranks(replies: Sequence[ProfileReply], modules: Mapping[str, Module]
     ranks = range(len(replies))
     rows = []
     for rank, (line, reply) in enumerate(zip(lines, replies, strict=True)):
-        found = untraced(break_down(line, modules), reply.plain_s)
+        found = untraced(break_down(line, modules), reply.plain_s, dispatch_s=reply.dispatch_s)
         usual = {other: median([step.get((rank, other), 0.0) for step in waits] or [0.0]) for other in ranks}
         gaps = sum(found.parts.get(name, 0.0) for name in (HOST_GAPS, LAUNCH_GAPS))
         rows.append(

@@ -27,12 +27,15 @@ def roofed(
     breakdown: Breakdown, costs: Mapping[str, ModuleCosts], ceiling: Ceiling | None
 ) -> tuple[Breakdown, Roofline]:
     """The breakdown with each operation's FLOPs, bytes and share of the roof, and the step's own roofline. `costs`: by
-    module."""
+    module. Several devices that are one processor have each their part of its ceiling."""
+    notes = []
+    if ceiling and breakdown.platform == "cpu" and (sharing := breakdown.devices) > 1:
+        ceiling = _part(ceiling, sharing)
+        notes.append(f"{sharing} devices share this processor: what each can do at most is 1/{sharing} of it")
     rows = tuple(_row(row, costs, ceiling, breakdown.platform) for row in breakdown.ops)
     bare = [row.roof * row.self_ms for row in rows if row.roof is not None]
     at_least_ms = sum(bare) if ceiling and bare else None
     unknown = [name for of in costs.values() for name in of.unknown]
-    notes = []
     if unknown:
         notes.append(f"the trip count of {', '.join(unknown[:3])} isn't known, so its body is counted once")
     if ceiling and ceiling.unsteady:
@@ -48,6 +51,11 @@ def roofed(
         note="; ".join(notes),
     )
     return msgspec.structs.replace(breakdown, ops=rows), roof
+
+
+def _part(ceiling: Ceiling, sharing: int) -> Ceiling:
+    flops = {name: most / sharing for name, most in ceiling.flops_per_s.items()}
+    return msgspec.structs.replace(ceiling, flops_per_s=flops, bytes_per_s=ceiling.bytes_per_s / sharing)
 
 
 def cost_of(row: OpRow, costs: Mapping[str, ModuleCosts]) -> Cost | None:

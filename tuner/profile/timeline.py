@@ -55,7 +55,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 def timeline(labels: Sequence[TraceLabel], lines: Sequence[TraceLine], modules: Mapping[str, Module]) -> Timeline:
     """The trace as events. Where devices have planes of their own, what they did is there; on a CPU it is operations
-    that the host's threads ran. `modules`: by name; a trace may hold other modules too."""
+    that the host's threads ran, each for one of its devices. `modules`: by name; a trace may hold other modules too."""
     on_device = any(line.plane.startswith(_DEVICE) for line in lines)
     known = _Kinds(labels, modules, kernels=on_device)
     steps: list[Interval] = []
@@ -69,7 +69,7 @@ def timeline(labels: Sequence[TraceLabel], lines: Sequence[TraceLine], modules: 
             label = labels[number]
             event = msgspec.structs.replace(known.event(number), start=start, end=start + lasts, launched=place)
             if of_device or (label.op and not on_device):
-                devices.setdefault(line.plane if of_device else _HOST_DEVICE, []).append(event)
+                devices.setdefault(line.plane if of_device else f"{_HOST_DEVICE} {label.device}", []).append(event)
             elif label.name == _STEP:
                 steps.append(event.interval)
             elif label.name.startswith("$"):

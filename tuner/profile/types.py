@@ -15,6 +15,7 @@ __all__ = [
     "Finding",
     "KernelRow",
     "OpRow",
+    "PartRow",
     "RankRow",
     "Roofline",
     "ScopeRow",
@@ -137,6 +138,16 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     collective: str = ""
 
 
+class PartRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a workload of several: ms of one, how often a unit of its work runs it (`weight`), and what `share` of
+    the unit's time that is."""
+
+    name: str
+    ms: float
+    weight: float
+    share: float
+
+
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """What the device can do at most: FLOP/s of matrix products by element type, bytes/s. `unsteady`: those that
     repeats did not agree on, by name ("memory" for the bytes): something else ran on the device or its host."""
@@ -176,6 +187,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     """`bound`: the verdict on the step; `evidence`: the numbers behind it. `files`: what was kept, by name. `ranks`: of
     a gang, where all else is rank 0's. `compile_s`: what lowering and compiling the step took, 0 where it isn't known.
+    `parts`: of a workload of several steps each one; all else is of one run of each, whatever their weights.
     """
 
     breakdown: Breakdown
@@ -186,3 +198,4 @@ class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str] = {}
     compile_s: float = 0.0
     ranks: tuple[RankRow, ...] = ()
+    parts: tuple[PartRow, ...] = ()

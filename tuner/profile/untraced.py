@@ -7,7 +7,9 @@ work alone is longer than the step, it is scaled down to it: clocks were lower i
 
 Steps are waited for in a trace, so that a device rests between them. One that is given the next step before it ends the
 last doesn't, and its clocks are lower: where the host is well ahead, and the device never waited inside a traced step,
-what is left of the step isn't the host's, and work is scaled up to it.
+what is left of the step isn't the host's, and work is scaled up to it. On a CPU that is no clock's doing but chance,
+as which cores its threads ran on. There a step also waits for its threads to start, outside any operation: gaps stay
+as they are in the trace.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ def _scale(found: Breakdown, step_ms: float) -> float:
         return 1.0
     if found.busy_ms > step_ms:
         return step_ms / found.busy_ms
-    ahead = found.platform == "gpu" and 0 < found.dispatch_ms < _AHEAD * step_ms
-    idle_ms = found.parts.get(LAUNCH_GAPS, 0.0) + found.stalls_ms + _LAUNCH_MS
+    ahead = 0 < found.dispatch_ms < _AHEAD * step_ms
+    between_ms = _LAUNCH_MS if found.platform == "gpu" else found.parts.get(HOST_GAPS, 0.0) - found.stalls_ms
+    idle_ms = found.parts.get(LAUNCH_GAPS, 0.0) + found.stalls_ms + between_ms
     return max(1.0, (step_ms - idle_ms) / found.busy_ms) if ahead else 1.0

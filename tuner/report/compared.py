@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuner.knobs.applies import NEEDS_JAX
 from tuner.knobs.knob import UNSET
 from tuner.measure.types import Estimate
 from tuner.report.blocks import Block, Cell, Code, Fold, Paper, Prose, Section, Table, Tone
@@ -246,20 +247,26 @@ def _versions(entries: Sequence[Against]) -> list[Block]:
         before, after = _gain(base), _gain(other)
         text = f"jax {base.jax} → {other.jax}, {base.label} → {other.label}: gain before {before}, after {after}."
         blocks.append(Prose(text=text))
-        lost = [name for name in base.settings if other.left.get(name, ("", ""))[0] == "unsupported"]
+        lost = [name for name in base.settings if name in _lacked(other)]
         if lost:
             names = ", ".join(setting(name, base.settings[name]) for name in lost)
             text = f"Settings of {base.label} that jax {other.jax} no longer has: {names}."
             blocks.append(Prose(text=text, tone="warn"))
         for title, here, there in (("gone", other, base), ("new", base, other)):
-            gone = [n for n, (s, _) in here.left.items() if s == "unsupported"]
-            rows = tuple(
-                (Code(name), here.left[name][1]) for name in gone if there.left.get(name, ("", ""))[0] != "unsupported"
-            )
+            rows = tuple((Code(name), why) for name, why in _lacked(here).items() if name not in _lacked(there))
             if rows and (here.left and there.left):
                 table = Table(caption=f"Knobs that are {title} in jax {other.jax}", head=("knob", "why"), rows=rows)
                 blocks.append(Fold(summary=f"{count(len(rows), 'knob')} {title} in jax {other.jax}", blocks=(table,)))
     return blocks
+
+
+def _lacked(side: Side) -> dict[str, str]:
+    """Knobs that aren't there in this side's version of jax, or are of no use in it, each with why."""
+    return {
+        name: why
+        for name, (status, why) in side.left.items()
+        if status == "unsupported" or (status == "inapplicable" and why.startswith(NEEDS_JAX))
+    }
 
 
 def _times(comparison: Comparison) -> list[Block]:

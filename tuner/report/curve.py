@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from tuner.report.blocks import Block, Table
+from tuner.report.blocks import Block, Code, Table
 from tuner.report.plot import Plot, figure, spread_out
 from tuner.report.sides import Side
 from tuner.report.svg import Canvas, round_ticks
@@ -62,12 +62,18 @@ def _curve(sides: Sequence[Side], name: str, where: str, span: tuple[float, floa
 
     table = Table(
         caption=f"By {name}{where}",
-        head=(name, "default, ms", "tuned, ms", "speed-up over own default"),
+        head=(name, "side", "default, ms", "tuned, ms", "speed-up over own default"),
         rows=tuple(
-            (side.held[name], f"{side.control_ms:.4g}", f"{side.best_ms:.4g}", ratio(side.gain) if side.gain else "")
+            (
+                side.held[name],
+                Code(side.label),
+                f"{side.control_ms:.4g}",
+                f"{side.best_ms:.4g}",
+                ratio(side.gain) if side.gain else "",
+            )
             for _, side in rows
         ),
-        align=">>>",
+        align="><>>",
     )
     title = f"Milliseconds {sides[0].per} by {name}{where}, default and tuned"
     caption = "Absolute times of runs on different occasions: the machine may have drifted between them."

@@ -44,7 +44,8 @@ def _verdict(view: RunView, confirm: ConfirmRecord) -> str:
     if view.all_failed:
         return _sentence("no candidate could be timed: keep the defaults", f"{view.failed_total} failed", control)
     if not confirm.finalists:
-        return _sentence("no gain found: keep the defaults", "nothing was worth confirming", control)
+        why = "nothing was worth confirming" if view.tried else "nothing was tried"
+        return _sentence("no gain found: keep the defaults", why, control)
     if confirm.verdict is Verdict.UNSTABLE:
         claim = f"not confirmed: {measured}" if measured else ""
         return _sentence("unstable: keep the defaults", confirm.unstable, claim, control)
@@ -109,6 +110,9 @@ def next_step(view: RunView, files: Mapping[str, str]) -> Next:
         longer = longer_command(view.command, budget_s=float(view.options.get("budget_s", 0.0)))
         means = "in twice the time" if longer else "a larger --budget"
         return Next(command=longer, purpose=f"{means} resolves smaller gains{reach}")
+    if not view.tried:
+        why = f"a larger --budget has room for {count(skipped, 'knob')}" if skipped else "no setting applies here"
+        return Next(command="", purpose=f"nothing was tried: {why}")
     untried = f"; {count(skipped, 'knob')} had no room in the budget: a larger one tries more" if skipped else ""
     return Next(command="", purpose=f"nothing: the defaults are as fast as anything tried{untried}")
 

@@ -153,7 +153,8 @@ def _how_sure(view: RunView) -> list[Block]:
     if confirm.unstable:
         blocks.append(Prose(text=f"This machine is unstable: {confirm.unstable}.", tone="bad"))
     if not confirm.finalists:
-        return [*blocks, Prose(text="No candidate was worth confirming, so nothing was compared in fresh processes.")]
+        why = "No candidate was worth confirming" if view.tried else "Nothing was tried"
+        return [*blocks, Prose(text=f"{why}, so nothing was compared in fresh processes.")]
     margin = min_gain(view)
     how = "alive together and taking turns" if confirm.alive_together else "one after another, in random order"
     blocks.append(

@@ -24,6 +24,7 @@ _NAME = 40
 _HEIGHT = 340.0
 _DECADES = 6  # at most, below the highest roof and beside its ridge
 _NEAR = 17.0  # roofs so near each other share a label
+_BITS = 60  # level pieces that stand for the slope where labels look for room
 _TOGETHER = 11.0  # points so near each other share a label
 _LEAST, _LARGEST = 3.5, 17.0  # radius of a point: of next to nothing, and of all the time
 _SIDES = (("ring", "control"), ("disc", "best"))
@@ -197,6 +198,9 @@ def _roof_lines(plot: Plot, ceiling: Ceiling, labels: Labels) -> None:
     top = roofs[0][1] if roofs else plot.y.high
     begin = max(left, low - memory)
     plot.canvas.path([(plot.x(x), plot.y(x + memory)) for x in (begin, top - memory)], "roof")
+    for i in range(_BITS):
+        here, there = (begin + (top - memory - begin) * part / _BITS for part in (i, i + 1))
+        labels.line(plot.x(here), plot.x(there), plot.y((here + there) / 2 + memory))
     groups: list[list[tuple[str, float]]] = []
     for name, height in roofs:
         if height < low or height - memory > right:

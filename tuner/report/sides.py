@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from tuner.errors import UsageError
-from tuner.handoff.bundle import MANIFEST_FILE, Bundle, load_bundle
+from tuner.handoff.bundle import MANIFEST_FILE, Bundle, latest_bundle, load_bundle
 from tuner.handoff.cache import CACHE_DIR, production
 from tuner.handoff.dialects import parse_raw
 from tuner.knobs.config import DEFAULT
@@ -71,7 +71,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_side(name: str, *, store: str) -> Side:
-    """What `name` means: a bundle's folder, a run (folder, event log or id in `store`), a JSON document, an env-file.
+    """What `name` means: a bundle's folder or one that holds bundles (the newest), a run (folder, event log or id in
+    `store`), a JSON document, an env-file.
 
     Raises UsageError if it is none of them.
     """
@@ -79,6 +80,8 @@ def read_side(name: str, *, store: str) -> Side:
     if path.is_dir():
         if (path / MANIFEST_FILE).is_file():
             return _of_bundle(name, load_bundle(path, cached=False))
+        if newest := latest_bundle(path):  # a run's folder of bundles, which is what its list of files names
+            return _of_bundle(name, load_bundle(newest, cached=False))
         if not RunFolder(path=path).events.is_file() and not any(path.iterdir()):
             raise UsageError("is an empty folder", where=name, next="name a run, a bundle or a document")
     elif path.is_file():

@@ -200,7 +200,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def best_trial(self) -> TrialFinished | None:
         """The fastest trial that sets anything, None if none was timed."""
-        timed = [trial for trial in self.trials if trial.value is not None and trial.config != DEFAULT]
+        timed = [trial for trial in self.tried if trial.value is not None]
         return min(timed, key=lambda trial: trial.value or 0.0, default=None)
 
     @property
@@ -216,10 +216,14 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         return {}
 
     @property
+    def tried(self) -> list[TrialFinished]:
+        """The trials that set anything."""
+        return [trial for trial in self.trials if trial.config != DEFAULT]
+
+    @property
     def all_failed(self) -> bool:
         """True if candidates were tried and none could be timed."""
-        tried = [trial for trial in self.trials if trial.config != DEFAULT]
-        return bool(tried) and all(trial.value is None for trial in tried)
+        return bool(self.tried) and all(trial.value is None for trial in self.tried)
 
     @property
     def failed_total(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.knobs.config import DEFAULT
-from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, RankRow, Roofline, StepProfile
+from tuner.profile.types import Breakdown, Finding, KernelRow, OpRow, PartRow, RankRow, Roofline, StepProfile
 from tuner.report.blocks import Block, Cell, Code, Commands, Fold, Prose, Section, Table
 from tuner.report.commands import profile_command
 from tuner.report.layout import Page
@@ -21,6 +21,7 @@ __all__ = [
     "alike_text",
     "beyond_settings",
     "launch_text",
+    "parts_text",
     "profile_blocks",
     "profile_lines",
     "rank_cells",
@@ -59,6 +60,8 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     blocks: list[Block] = []
     for name, profile in sides:
         blocks.append(Prose(text=f"{name}: {_verdict(profile)}. A step takes {traced_text(profile.breakdown)}."))
+        if profile.parts:
+            blocks.append(Prose(text=f"{parts_text(profile.parts)}."))
     caption = "Means over the traced steps and devices. Every moment of a step is in exactly one part."
     notes = dict.fromkeys(p.breakdown.note for _, p in sides if p.breakdown.note)
     blocks.append(
@@ -75,6 +78,8 @@ def profile_blocks(sides: Sequence[tuple[str, StepProfile]]) -> list[Block]:
     hidden = ("collectives hidden behind work", *(_cell(p.breakdown.hidden_ms) for _, p in sides))
     more = [sums, traced] if any(p.breakdown.traced_ms for _, p in sides) else [sums]
     more += [hidden] if any(p.breakdown.hidden_ms for _, p in sides) else []
+    called = ("calling a step, on the host", *(_cell(p.breakdown.dispatch_ms or None) for _, p in sides))
+    more += [called] if any(p.breakdown.dispatch_ms for _, p in sides) else []
     head = ("part", *(f"{name}, ms" for name, _ in sides))
     table = Table(caption="Parts of a step", head=head, rows=(*rows, *more), align="<" + ">" * len(sides))
     blocks.append(Fold(summary="The parts as numbers", blocks=(table,)))
@@ -109,6 +114,12 @@ def _side(profiled: Profiled) -> str:
     return "default" if profiled.config == DEFAULT else "winner"
 
 
+def parts_text(rows: Sequence[PartRow]) -> str:
+    """Of a workload of several steps what the profile is of, and which of them matter."""
+    told = ", ".join(f"{row.name} {100 * row.share:.0f} % ({row.weight:g} of {row.ms:.3g} ms)" for row in rows)
+    return f"One run of each step is shown, whatever their weights; of the workload's time {told}"
+
+
 def _verdict(profile: StepProfile) -> str:
     bound = "it isn't clear what bounds it" if profile.bound == "unknown" else f"{profile.bound}-bound"
     return f"{bound} ({profile.evidence}); {roof_text(profile.roofline)}"
@@ -130,10 +141,9 @@ def traced_text(breakdown: Breakdown) -> str:
     if breakdown.tracer_ms:
         told += f", where the tracer made work itself {breakdown.tracer_ms:.2g} ms longer (taken out by thread blocks)"
     if abs(breakdown.scale - 1) > _SCALED:
-        lower = breakdown.scale < 1 and 0 < breakdown.under_ms <= _AS_FAST * breakdown.step_ms
-        why = (
-            ", since clocks were lower where it was traced" if lower else ""
-        )  # the tracer alone slows no steps in a row
+        slower = breakdown.platform == "gpu" and breakdown.scale < 1
+        lower = slower and 0 < breakdown.under_ms <= _AS_FAST * breakdown.step_ms  # the tracer slows no steps in a row
+        why = ", since clocks were lower where it was traced" if lower else ""
         return f"{told}: work is scaled by {breakdown.scale:.3f} to fit{why}"
     return f"{told}: what the tracer adds is left out of the gaps" if breakdown.traced_ms > breakdown.step_ms else told
 
@@ -247,6 +257,8 @@ def where_lines(page: Page, view: RunView) -> None:
 def profile_lines(page: Page, profile: StepProfile, *, indent: int = 0) -> None:
     """The verdict, the largest parts, and what was found."""
     page.prose(_verdict(profile), indent=indent)
+    if profile.parts:
+        page.prose(parts_text(profile.parts), indent=indent)
     page.prose(_parts(profile.breakdown), indent=indent)
     for finding in profile.findings:
         page.prose(finding.told, indent=indent)

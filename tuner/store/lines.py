@@ -17,6 +17,8 @@ __all__ = ["decode", "encode", "uid_of"]
 # contract, so each such number is written as an object with this one name.
 _MARK = "$float"
 
+_DECODER = msgspec.json.Decoder(AnyEvent)
+
 
 def encode(event: AnyEvent) -> bytes:
     """One line, newline included."""
@@ -26,18 +28,36 @@ def encode(event: AnyEvent) -> bytes:
 def decode(line: bytes) -> AnyEvent:
     """The event of one line. Raises StoreError if it is none, or was written by a newer version."""
     try:
-        raw = msgspec.json.decode(line)
-        if isinstance(raw, dict) and isinstance(version := raw.get("v"), int) and version > VERSION:
-            raise StoreError(
-                f"this event has format {version}, and this version reads up to {VERSION}",
-                next="upgrade: pip install -U xla-tuner",
-            )
         if _MARK.encode() in line:
-            raw = _unmarked(raw)
-        event: AnyEvent = msgspec.convert(raw, AnyEvent)
+            # Names in JSON are strings, though they stand for numbers, such as ranks.
+            event: AnyEvent = msgspec.convert(_unmarked(msgspec.json.decode(line)), AnyEvent, str_keys=True)
+        else:
+            event = _DECODER.decode(line)
     except msgspec.MsgspecError as error:
+        _refuse_newer(_version(line))
         raise StoreError(f"not an event: {error}") from error
+    _refuse_newer(event.v)
     return event
+
+
+class _Head(msgspec.Struct):
+    v: int = 0
+
+
+def _version(line: bytes) -> int:
+    """The format of a line that is no event, 0 if it doesn't tell."""
+    try:
+        return msgspec.json.decode(line, type=_Head).v
+    except msgspec.MsgspecError:
+        return 0
+
+
+def _refuse_newer(version: int) -> None:
+    if version > VERSION:
+        raise StoreError(
+            f"this event has format {version}, and this version reads up to {VERSION}",
+            next="upgrade: pip install -U xla-tuner",
+        )
 
 
 def uid_of(first: RunStarted) -> str:

@@ -40,7 +40,7 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
     folder.mkdir(parents=True, exist_ok=True)
     before = _files(folder, "*.xplane.pb")
     compiled = session.events.places.counts()
-    plain_s = _plain_s(session, request) if request.block else 0.0
+    plain_s, each_s = _plain_s(session, request) if request.block else (0.0, {})
     under_s = 0.0
     recompiled = session.events.places.since(compiled, often=_BLOCKS) if request.block else ()
     try:
@@ -64,7 +64,13 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
     hlo = _write_hlo(candidate, folder)
     if request.nsight:
         return ProfileReply(
-            xplane="", seconds=seconds, plain_s=plain_s, dispatch_s=dispatch_s, hlo=hlo, recompiled=recompiled
+            xplane="",
+            seconds=seconds,
+            plain_s=plain_s,
+            dispatch_s=dispatch_s,
+            each_s=each_s,
+            hlo=hlo,
+            recompiled=recompiled,
         )
     made = [path for path, written in _files(folder, "*.xplane.pb").items() if written != before.get(path)]
     if not made:
@@ -79,6 +85,7 @@ def profile(session: WorkerSession, request: Profile) -> ProfileReply:
         plain_s=plain_s,
         under_s=under_s,
         dispatch_s=dispatch_s,
+        each_s=each_s,
         perfetto=str(perfetto) if perfetto.exists() else "",
         memory=str(memory) if memory.exists() else "",
         hlo=hlo,
@@ -97,18 +104,16 @@ def _trace(session: WorkerSession, request: Profile) -> AbstractContextManager[A
     return jax.profiler.trace(request.folder, create_perfetto_trace=not request.python, profiler_options=options)
 
 
-def _plain_s(session: WorkerSession, request: Profile) -> float:
-    """Seconds of one step of each part, in blocks as they are timed elsewhere."""
+def _plain_s(session: WorkerSession, request: Profile) -> tuple[float, dict[str, float]]:
+    """Seconds of one step of each part together, and of each, in blocks as they are timed elsewhere."""
     arm = Arm(id=request.id, steps=request.block, warm_up=max(1, request.warm_up))
     blocks = time_round(session, Round(arms=(arm,) * _BLOCKS)).blocks
     failed = next((block for block in blocks if isinstance(block, Failure)), None)
     if failed is not None:
         raise Refused(failed.kind, failed.message)
-    return median(_step_s(block) for block in blocks if isinstance(block, Block))
-
-
-def _step_s(block: Block) -> float:
-    return sum(block.parts.values()) if block.parts else block.seconds / block.steps
+    timed = [block for block in blocks if isinstance(block, Block)]
+    each_s = {name: median(block.parts[name] for block in timed) for name in timed[0].parts}
+    return sum(each_s.values()) if each_s else median(block.seconds / block.steps for block in timed), each_s
 
 
 def _most(session: WorkerSession, *, dense: bool) -> int | None:

@@ -26,6 +26,7 @@ _NO_WORK = ("memalloc_details", "MemFree_details", "MemoryResidency_details")
 _DETAILS = ("kernel_details", "memcpy_details", "Memset_details", "memset_details")
 _GRAPHS = ("cuda_graph_id", "cuda_graph_exec_id")
 _LAUNCH, _NODE = "correlation_id", "cuda_graph_node_id"
+_ORDINAL = "device_ordinal"
 _NODES = 1 << 32  # of a node's number this much counts within its graph
 # The names that were traced, as jax joins them: one of the two, by version.
 _SCOPES = ("name", "tf_op")
@@ -120,6 +121,7 @@ def _label(name: str, stats: Mapping[str, Any], *, device: bool) -> TraceLabel |
         scope=next((str(stats[key]) for key in _SCOPES if key in stats), ""),
         details=next((str(stats[key]) for key in _DETAILS if key in stats), ""),
         graph=any(key in stats for key in _GRAPHS),
+        device=0 if device else int(stats.get(_ORDINAL, 0)),
     )
 
 

@@ -53,7 +53,8 @@ class Profile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLabel:
     """What events of one kind share. `op`, `module`, `scope`: as the trace has them. `details`: a kernel's launch or a
-    copy's kind and size, as text. `graph`: it ran inside a CUDA graph."""
+    copy's kind and size, as text. `graph`: it ran inside a CUDA graph. `device`: whose work a thread of the host did,
+    where the host's own processor is the devices."""
 
     name: str
     op: str = ""
@@ -61,6 +62,7 @@ class TraceLabel:
     scope: str = ""
     details: str = ""
     graph: bool = False
+    device: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,8 @@ class TraceLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileReply:
     """`xplane`: the trace file, "" if none was to be taken; `seconds`: wall time of the traced steps. `plain_s`: of one
-    of consecutive steps without a trace, just before (the median of some blocks); `under_s`: of such a block within
+    of consecutive steps without a trace, just before (the median of some blocks), of a workload of several one of each;
+    `each_s`: how much of that each takes, by name, empty for one step; `under_s`: of such a block within
     the trace; `dispatch_s`: what the host takes to call one while the device has nothing to do; 0 where they weren't
     timed. `perfetto`, `memory`: the trace for Perfetto and the device memory profile (pprof), "" if there is none.
     `hlo`: the optimised HLO's files by module. `lines`: what of the trace says where time goes: operations, copies,
@@ -93,6 +96,7 @@ class ProfileReply:
     plain_s: float = 0.0
     under_s: float = 0.0
     dispatch_s: float = 0.0
+    each_s: dict[str, float] = field(default_factory=dict)
     perfetto: str = ""
     memory: str = ""
     hlo: dict[str, str] = field(default_factory=dict)
