@@ -31,6 +31,10 @@ REFUSED = {
         "def build(): return jax.jit(lambda x: x @ jnp.ones(5)), (x,)",
         "the step can't be traced: TypeError",
     ),
+    "no_output": (
+        "def build(): return jax.jit(lambda x: print(x.shape)), (x,)",
+        "the step returns no array: XLA leaves",
+    ),
     "deleted": ("x.delete()\ndef build(): return f, (x,)", "args[0] was donated to an earlier call"),
     "bad_carry": ("def build(): return {'step': f, 'args': (x,), 'carry': 2}", "carry=2"),
 }

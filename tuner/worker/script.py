@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -90,7 +91,11 @@ class _Script:
 
     def _pjit_imported(self, module: types.ModuleType, _seconds: float) -> None:
         assert self._watch is not None
-        vars(module)["pjit"] = stand_in(vars(module)["pjit"], self._watch)
+        with warnings.catch_warnings():  # jax makes the name as it is asked for, and calls it deprecated
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pjit = getattr(module, "pjit", None)
+        if pjit is not None:
+            vars(module)["pjit"] = stand_in(pjit, self._watch)
 
     def _take(self, call: HotCall) -> NoReturn:
         self._take_over(lambda: self._opened(call))

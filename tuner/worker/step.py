@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.protocol.failure import FailureClass
 from tuner.worker import internals
-from tuner.worker.failures import Refused, a_type
+from tuner.worker.failures import Refused, a_type, first_line
 
 __all__ = ["Inputs", "Step", "make_step"]
 
@@ -84,6 +84,20 @@ class Step:
         if self.bound_args or self.bound_kwargs:
             return functools.partial(function, *self.bound_args, **self.bound_kwargs)
         return function
+
+    def trace(self, base: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, what: str) -> Any:
+        """The trace of `base`, called so: what comes out of it (shapes and dtypes), and its operations. `what` the step
+        is called in messages. Raises Refused(WORKLOAD) if it can't be traced, or if nothing comes out."""
+        try:
+            traced = self.bind(self.jit(base, {}).trace)(*args, **kwargs)
+        except Exception as error:
+            raise _refused(f"{what} can't be traced: {first_line(error)}") from error
+        if not jax.tree.leaves(traced.out_info):
+            raise _refused(
+                f"{what} returns no array: XLA leaves out what nobody gets, and there is nothing to wait for or to "
+                "compare: return what it computes"
+            )
+        return traced
 
 
 def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
