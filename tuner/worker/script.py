@@ -55,11 +55,11 @@ class _Script:
         self._start = time.perf_counter()
 
     def run(self) -> NoReturn:
-        path = enter(self._request.workload, self._request.argv)
+        path, package = enter(self._request.workload, self._request.argv)
         hook = ImportHook({"jax": self._jax_imported, "jax.experimental.pjit": self._pjit_imported})
         sys.meta_path.insert(0, hook)
         try:
-            _execute(path)
+            _execute(path, package)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise user_error("the script", error, path) from error
@@ -122,10 +122,11 @@ class _Script:
         )
 
 
-def _execute(path: Path) -> None:
+def _execute(path: Path, package: tuple[str, ...]) -> None:
     """Run the file as ``__main__``, in a module that stays: its functions go on being called after its last line."""
     module = types.ModuleType("__main__")
     module.__file__ = str(path)
+    module.__package__ = ".".join(package) or None
     sys.modules["__main__"] = module
     exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
 
