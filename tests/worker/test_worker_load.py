@@ -9,7 +9,7 @@ from tuner.protocol.failure import Failure, FailureClass
 
 pytestmark = pytest.mark.jax
 
-HEAD = "import jax, jax.numpy as jnp\nx = jnp.ones((4, 4))\nf = jax.jit(lambda x: x * 2)\n"
+HEAD = "import functools, jax, jax.numpy as jnp\nx = jnp.ones((4, 4))\nf = jax.jit(lambda x: x * 2)\n"
 
 REFUSED = {
     "build_raised": (
@@ -35,6 +35,11 @@ REFUSED = {
         "def build(): return jax.jit(lambda x: print(x.shape)), (x,)",
         "the step returns no array: XLA leaves",
     ),
+    "hidden": (
+        "class FilterJit:\n    lower = __call__ = f\n\ndef build(): return functools.partial(FilterJit()), (x,)",
+        "the step is a FilterJit of hidden, which hides what it jits",
+    ),
+    "mapped": ("def build(): return jax.pmap(lambda x: x), (x,)", "which hides what it jits"),
     "deleted": ("x.delete()\ndef build(): return f, (x,)", "args[0] was donated to an earlier call"),
     "bad_carry": ("def build(): return {'step': f, 'args': (x,), 'carry': 2}", "carry=2"),
 }

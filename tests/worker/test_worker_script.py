@@ -119,6 +119,10 @@ CANNOT = {
         "import jax, jax.numpy as jnp\n\nf = jax.jit(lambda x: None)\nfor i in range(20):\n    f(jnp.ones(3))",
         "mute.py has neither build() nor anything jitted that it calls and that returns an array",
     ),
+    "mapped": (
+        "import jax, jax.numpy as jnp\n\nf = jax.pmap(lambda x: x + 1)\nf(jnp.ones((1, 3)))",
+        "what jax.pmap maps can't be tuned, jit it over a mesh",
+    ),
     "raising": (
         "import jax, jax.numpy as jnp\n\nf = jax.jit(lambda x: x + 1)\nf(jnp.ones(3))\nraise KeyError('data')",
         "the script raised KeyError: 'data' (raising.py:5)",

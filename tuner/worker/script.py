@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Load, Loaded
-from tuner.worker.capture import ImportHook, stand_in
+from tuner.worker.capture import ImportHook, reporting, stand_in
 from tuner.worker.failures import Refused
 from tuner.worker.load import Environ, enter, user_error
 
@@ -88,6 +88,7 @@ class _Script:
         self._backend, self._events = prepare(self._request.platform)
         self._watch = Watch(self._take, self._events.places)
         vars(module)["jit"] = stand_in(vars(module)["jit"], self._watch)
+        vars(module)["pmap"] = reporting(module.pmap, self._watch.mapped)
 
     def _pjit_imported(self, module: types.ModuleType, _seconds: float) -> None:
         assert self._watch is not None

@@ -113,6 +113,12 @@ def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         )
     if not callable(function):
         raise _refused(f"the step is not callable: it is {a_type(function)}")
+    if not internals.is_jitted(inner := _innermost(function)) and hasattr(inner, "lower"):
+        raise _refused(
+            f"the step is {a_type(inner)} of {type(inner).__module__.partition('.')[0]}, which hides what it jits: "
+            "hand over a function of arrays under jax.jit (equinox.partition and flax.nnx.split make arrays of a "
+            "model), or tune the script that calls it, without build()"
+        )
     function, bound_args, bound_kwargs = _unbound(function)
     info = internals.jit_info(function if internals.is_jitted(function) else jax.jit(function))
     plain = internals.unjitted(function) if internals.is_jitted(function) else function
@@ -137,12 +143,16 @@ def _unbound(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
             return (inner, args, kwargs) if internals.is_jitted(inner) else (function, (), {})
 
 
+def _innermost(function: Any) -> Any:
+    """What partials of partials are of."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
 def _name(function: Any) -> str:
     """The name jax lowers `function` under (jit_<name> is the HLO module), also where it has none of its own."""
-    inner: Any = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    return str(getattr(inner, "__name__", "<unnamed function>"))
+    return str(getattr(_innermost(function), "__name__", "<unnamed function>"))
 
 
 def _inputs(info: Any, bound: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:

@@ -77,11 +77,15 @@ class Watch:
         self._calls = 0
         self._records: dict[Any, _Record] = {}
         self._made = 0
+        self._mapped = False
         self._lowered = False
         self.taken = False
 
     def made(self) -> None:
         self._made += 1
+
+    def mapped(self) -> None:
+        self._mapped = True
 
     def lowered(self) -> None:
         self._lowered = True
@@ -169,6 +173,8 @@ class Watch:
         return found
 
     def _why(self) -> str:
+        if self._mapped:
+            return " that it calls: what jax.pmap maps can't be tuned, jit it over a mesh (jax.shard_map, or shardings)"
         if self._lowered:
             return " that it calls: functions compiled ahead of time can't be tuned, call the jitted function itself"
         if any(record.mute for record in self._records.values()):
