@@ -21,6 +21,8 @@ from tuner.worker.wait import wait
 
 __all__ = ["State"]
 
+_SAMPLES = 64  # values of an input
+
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -83,6 +85,10 @@ class State:
             Leaf(path, str(own.dtype), own, copy.key_impl if (copy := self._copies.get(i)) else None)
             for i, (path, own) in enumerate(zip(paths, map(self._values, range(len(self._originals))), strict=True))
         )
+
+    def samples(self, paths: Sequence[str]) -> tuple[Leaf, ...]:
+        """A few values of each initial input, by which another process knows whether it has the same ones."""
+        return tuple(replace(leaf, data=_sample(leaf.data)) for leaf in self.inputs(paths))
 
     def adopt(self, inputs: Sequence[Leaf]) -> None:
         """Begin from these inputs, those of another process, from now on. Raises Refused(WRONG_RESULT) if they are of
@@ -218,6 +224,11 @@ class State:
         if moved == self._nudged:
             self._displaced[i] = displaced
         return displaced
+
+
+def _sample(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    flat = values.reshape(-1)
+    return np.array(flat[:: max(1, flat.size // _SAMPLES)][:_SAMPLES])
 
 
 def _in_place_of(leaf: Any, values: np.ndarray[Any, Any]) -> Any:
