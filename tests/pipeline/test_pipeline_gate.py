@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import made_up_knobs
 import pytest
 
 from tuner.knobs import Config
 from tuner.measure import Verdict
 from tuner.protocol.failure import FailureClass
-from tuner.session import FakeMachine
-from tuner.store.events import NumericsCompared, PreciseReference, StageFinished, TrialFinished
+from tuner.session import FakeMachine, FakeSession
+from tuner.store.events import Notice, NumericsCompared, PreciseReference, StageFinished, TrialFinished
 from tuner.store.records import ConfirmRecord
 
 pytestmark = pytest.mark.slow
@@ -69,6 +71,39 @@ def test_nothing_is_computed_precisely_while_all_results_are_right(tune_on):
     outcome = tune_on(FakeMachine(effects=EFFECTS))
     assert made(outcome) == []
     assert record(outcome, ConfirmRecord).chosen == GOOD
+
+
+def test_inputs_that_another_process_made_otherwise_are_named_beside_the_wrong_result(tune_on, monkeypatch):
+    real, wrong = FakeSession.numerics, True
+
+    def numerics(self, handle, **given):
+        reply = real(self, handle, **given)
+        name = self.launch.log.stem
+        if "confirm" not in name or name.endswith("default"):
+            return reply
+        return replace(reply, check=not wrong, check_message="off", other_inputs=("args[1]",))
+
+    monkeypatch.setattr(FakeSession, "numerics", numerics)
+    (gate,) = (g for g in gates(tune_on(FakeMachine(effects=EFFECTS)), GOOD) if "confirm" in g.session)
+    assert "off; build() made other inputs here than in the run's first process (args[1]): let it seed" in gate.reason
+    wrong = False
+    assert record(tune_on(FakeMachine(effects=EFFECTS), fresh=True), ConfirmRecord).chosen == GOOD
+
+
+def test_a_step_that_is_another_program_in_every_process_is_told_once(tune_on, monkeypatch):
+    real = FakeSession.compile
+
+    def compiled(self, variants, **given):
+        reply = real(self, variants, **given)
+        return replace(reply, results=tuple(replace(r, program=self.launch.log.stem) for r in reply.results))
+
+    def told() -> list[str]:
+        events = tune_on(FakeMachine(effects=EFFECTS), fresh=True).events
+        return [e.text for e in events if isinstance(e, Notice) and "another program in every process" in e.text]
+
+    assert told() == []
+    monkeypatch.setattr(FakeSession, "compile", compiled)
+    assert len(told()) == 1
 
 
 def test_not_a_number_gets_no_second_chance(tune_on):

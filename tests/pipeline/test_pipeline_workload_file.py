@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tuner.errors import WorkloadError
 from tuner.pipeline.workload_file import inspect
 
 FILE = """
@@ -22,3 +25,19 @@ def test_parameters_and_the_defaults_that_are_literals(tmp_path: Path) -> None:
     found = inspect(path)
     assert found.parameters == ("seed", "batch", "rate", "fused", "remat", "size", "cut", "dtype", "more")
     assert found.defaults == {"batch": "16", "rate": "0.5", "fused": "true", "remat": "none", "cut": "-1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("pack.train", "pack/train.py"), ("pack", "pack/__main__.py"), ("pack/trian.py", "pack/train.py")],
+)
+def test_a_module_and_a_package_are_answered_with_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, meant: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pack").mkdir()
+    for name in ("train", "__main__"):
+        Path("pack", f"{name}.py").write_text("")
+    with pytest.raises(WorkloadError) as caught:
+        inspect(Path(given))
+    assert caught.value.next == f"did you mean {meant}?"

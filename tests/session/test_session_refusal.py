@@ -15,9 +15,9 @@ SAID = ("usage: train.py --out OUT", "train.py: error: the following arguments a
 
 
 def told(
-    kind: FailureClass, *, traceback: str = "", flags: str = "", log: Path | None = LOGS
+    kind: FailureClass, *, message: str = "it failed", traceback: str = "", flags: str = "", log: Path | None = LOGS
 ) -> tuple[type[TunerError] | None, str, str, tuple[str, ...]]:
-    failure = Failure(kind=kind, phase="load", message="it failed", traceback=traceback, log_tail=SAID)
+    failure = Failure(kind=kind, phase="load", message=message, traceback=traceback, log_tail=SAID)
     found = refusal(failure, workload=Path("train.py"), flags=flags, log=log)
     return (None, "", "", ()) if found is None else (type(found), found.where, found.next, found.log)
 
@@ -40,6 +40,12 @@ def test_a_script_that_ends_itself_is_quoted_and_its_arguments_have_a_place() ->
     assert log == SAID
     assert "as in tune train.py -- ARGUMENT..." in advice
     assert advice.endswith("; the whole log is in store/logs")
+
+
+def test_a_module_that_is_missing_may_be_in_another_interpreter() -> None:
+    message = "the script raised ModuleNotFoundError: No module named 'brax' (wrappers.py:9)"
+    _, _, advice, _ = told(FailureClass.WORKLOAD, message=message)
+    assert "name the interpreter that has it with --python" in advice
 
 
 @pytest.mark.parametrize("kind", [FailureClass.UNSUPPORTED, FailureClass.BAD_VALUE])

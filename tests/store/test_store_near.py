@@ -87,6 +87,11 @@ def test_an_empty_store_has_no_neighbours(index: Index) -> None:
     assert found(index) == []
 
 
+def test_a_program_without_operations_is_like_no_other(runs: Runs, index: Index) -> None:
+    runs.add("a", PROGRAM)
+    assert found(index, Sketch(operations={}, collective_bytes={}, mesh={}, devices=1, input_bytes=4)) == []
+
+
 def test_a_program_of_other_size_is_near_and_tells_what_was_best(runs: Runs, index: Index) -> None:
     runs.add("small", PROGRAM)
     larger = dataclasses.replace(SKETCH, input_bytes=1 << 23)

@@ -78,3 +78,42 @@ def test_a_missing_workload_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="No such file") as caught:
         workload_digest(tmp_path / "a.py")
     assert str(tmp_path / "a.py") == caught.value.where
+
+
+PACKAGE = {
+    "pack/__init__.py": "",
+    "pack/train/__init__.py": "from ..early import z\n",
+    "pack/early.py": "",
+    "pack/train/main.py": "from ..model import net\nfrom . import data\n",
+    "pack/model.py": "import pack.deep\nimport outside\n",
+    "pack/deep.py": "",
+    "pack/train/data.py": "",
+    "outside.py": "",
+    "pack/unused.py": "",
+}
+
+
+def test_a_file_with_relative_imports_is_made_of_its_packages_files(tmp_path: Path) -> None:
+    for place in ("one", "other"):
+        for name, text in PACKAGE.items():
+            (tmp_path / place / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / place / name).write_text(text)
+    one, other = tmp_path / "one", tmp_path / "other"
+    found = {p.relative_to(one).as_posix() for p in local_sources(one / "pack/train/main.py")}
+    assert found == PACKAGE.keys() - {"pack/unused.py"}
+    digest = workload_digest(one / "pack/train/main.py")
+    assert digest == workload_digest(other / "pack/train/main.py")
+    (other / "pack/early.py").write_text("z = 1")
+    assert digest != workload_digest(other / "pack/train/main.py")
+
+
+def test_a_file_that_names_the_folder_it_is_in_is_made_of_what_it_imports_from_there(tmp_path: Path) -> None:
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "data.py").write_text("")
+    named, plain = tmp_path / "jax" / "named.py", tmp_path / "jax" / "plain.py"
+    named.write_text("from jax import data\n")
+    plain.write_text("import jax.numpy\nfrom jax import jit\n")
+    assert local_sources(named) == (named, tmp_path / "jax" / "data.py")
+    before = workload_digest(plain)
+    (tmp_path / "jax").rename(tmp_path / "elsewhere")
+    assert workload_digest(tmp_path / "elsewhere" / "plain.py") == before, "the folder's name is not part of it"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tuner.worker.capture import ImportHook, Jitted, stand_in
+from tuner.worker.capture import ImportHook, Jitted, reporting, stand_in
 
 
 class FakeJit:
@@ -39,10 +39,13 @@ def fake_jit(fun: Any = None, /, **options: Any) -> Any:
 
 class Watcher:
     def __init__(self) -> None:
-        self.count, self.ahead, self.calls = 0, 0, []
+        self.count, self.ahead, self.pmaps, self.calls = 0, 0, 0, []
 
     def made(self) -> None:
         self.count += 1
+
+    def mapped(self) -> None:
+        self.pmaps += 1
 
     def lowered(self) -> None:
         self.ahead += 1
@@ -134,3 +137,9 @@ def test_the_import_hook_acts_once_right_after_the_module_was_executed(monkeypat
 
     assert again.value == 1
     assert seen == [(1, True)]
+
+
+def test_what_is_reported_is_called_as_it_was(watcher: Watcher) -> None:
+    pmap = reporting(fake_jit, watcher.mapped)
+    assert pmap(abs, axis_name="i").__wrapped__ is abs
+    assert watcher.pmaps == 1

@@ -9,7 +9,7 @@ from tuner.protocol.failure import Failure, FailureClass
 
 pytestmark = pytest.mark.jax
 
-HEAD = "import jax, jax.numpy as jnp\nx = jnp.ones((4, 4))\nf = jax.jit(lambda x: x * 2)\n"
+HEAD = "import functools, jax, jax.numpy as jnp\nx = jnp.ones((4, 4))\nf = jax.jit(lambda x: x * 2)\n"
 
 REFUSED = {
     "build_raised": (
@@ -31,6 +31,15 @@ REFUSED = {
         "def build(): return jax.jit(lambda x: x @ jnp.ones(5)), (x,)",
         "the step can't be traced: TypeError",
     ),
+    "no_output": (
+        "def build(): return jax.jit(lambda x: print(x.shape)), (x,)",
+        "the step returns no array: XLA leaves",
+    ),
+    "hidden": (
+        "class FilterJit:\n    lower = __call__ = f\n\ndef build(): return functools.partial(FilterJit()), (x,)",
+        "the step is a FilterJit of hidden, which hides what it jits",
+    ),
+    "mapped": ("def build(): return jax.pmap(lambda x: x), (x,)", "which hides what it jits"),
     "deleted": ("x.delete()\ndef build(): return f, (x,)", "args[0] was donated to an earlier call"),
     "bad_carry": ("def build(): return {'step': f, 'args': (x,), 'carry': 2}", "carry=2"),
 }
@@ -103,3 +112,34 @@ def test_loaded_tells_what_the_session_found(start_worker) -> None:
     assert "argv ['--epochs', '3'] path True" in worker.text()
     assert worker.load(GOOD).message == "a workload is loaded already; a worker takes one"
     assert worker.close() == 0
+
+
+def test_a_workload_with_relative_imports_runs_in_its_package(start_worker) -> None:
+    worker = start_worker()
+    package = worker.folder / "outer" / "inner"
+    package.mkdir(parents=True)
+    (worker.folder / "outer" / "__init__.py").write_text("print('outer first')")
+    (worker.folder / "outer" / "sizes.py").write_text("N = 4")
+    (package / "types.py").write_text("def double(x):\n    return x * 2")  # would hide Python's own from its folder
+    source = "from ..sizes import N\nfrom . import types\n"
+    built = source + HEAD.replace("(4, 4)", "(N, N)") + "def build(): return jax.jit(types.double), (x,)"
+    assert worker.loaded(built, name="outer/inner/work.py").inputs == ("args[0]: float32[4,4]",)
+    assert "outer first" in worker.text()
+    worker.end()
+    script = start_worker()
+    loop = HEAD.replace("lambda x: x * 2", "double") + "for _ in range(50): x = f(x)"
+    (script.folder / "pack").mkdir()
+    (script.folder / "pack" / "model.py").write_text("def double(x):\n    return x * 2")
+    assert script.loaded("from .model import double\n" + loop, name="pack/train.py").step_name == "double"
+    script.end()
+
+
+def test_a_workload_finds_its_folder_by_the_folders_name(start_worker) -> None:
+    worker = start_worker()
+    (worker.folder / "examples_here").mkdir()
+    (worker.folder / "examples_here" / "datasets.py").write_text("N = 3")
+    (worker.folder / "examples_here" / "beside.py").write_text("M = 5")
+    source = HEAD + "from examples_here import datasets\nimport beside\n"
+    build = "def build(): return f, (jnp.ones((datasets.N, beside.M)),)"
+    assert worker.loaded(source + build, name="examples_here/work.py").inputs == ("args[0]: float32[3,5]",)
+    worker.end()

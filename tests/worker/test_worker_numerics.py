@@ -167,3 +167,27 @@ def test_another_process_reads_the_reference_and_agrees(worker: Worker, start_wo
     assert len(reply.leaves) == 8
     assert all((leaf.l2, leaf.slope, leaf.masks_equal) == (0.0, 0.0, True) for leaf in reply.leaves)
     assert reply.check is True
+
+
+def test_a_build_that_draws_other_inputs_in_every_process_is_told_which(start_worker) -> None:
+    """Those that setting alone moves are the same ones; so are truth values and narrow floats that are."""
+    source = """
+import jax, jax.numpy as jnp, numpy as np
+
+def build():
+    drawn = np.random.default_rng().standard_normal((8, 500))
+    nearly = np.ones(4, np.float32) + np.float32(1e-6) * np.random.default_rng().random(4, np.float32)
+    step = jax.jit(lambda w, x, y, low, yes: w + x.mean() + y.mean())
+    return step, (jnp.ones(3), drawn, nearly, jnp.ones(5, jnp.bfloat16), np.array([True, False]))
+"""
+    one, other = start_worker(), start_worker()
+    for worker in (one, other):
+        worker.loaded(source)
+        worker.compile(Variant(id="c"))
+    one.numerics("c", save=True)
+    one.round("c")  # which waits until the reference is written
+    (other.folder / "reference.bin").write_bytes((one.folder / "reference.bin").read_bytes())
+    assert other.numerics("c").other_inputs == ("args[1]",)
+    assert one.numerics("c").other_inputs == ()
+    for worker in (one, other):
+        worker.end()

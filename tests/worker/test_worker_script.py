@@ -115,6 +115,14 @@ CANNOT = {
         "import jax, jax.numpy as jnp\nx = jnp.ones(3)\njax.jit(lambda x: x + 1).lower(x).compile()(x)",
         "functions compiled ahead of time can't be tuned, call the jitted function itself",
     ),
+    "mute": (
+        "import jax, jax.numpy as jnp\n\nf = jax.jit(lambda x: None)\nfor i in range(20):\n    f(jnp.ones(3))",
+        "mute.py has neither build() nor anything jitted that it calls and that returns an array",
+    ),
+    "mapped": (
+        "import jax, jax.numpy as jnp\n\nf = jax.pmap(lambda x: x + 1)\nf(jnp.ones((1, 3)))",
+        "what jax.pmap maps can't be tuned, jit it over a mesh",
+    ),
     "raising": (
         "import jax, jax.numpy as jnp\n\nf = jax.jit(lambda x: x + 1)\nf(jnp.ones(3))\nraise KeyError('data')",
         "the script raised KeyError: 'data' (raising.py:5)",
@@ -132,3 +140,63 @@ def test_a_script_that_cannot_be_tuned_says_why(start_worker, name: str) -> None
     assert failure.kind is FailureClass.WORKLOAD
     assert says in failure.message
     worker.end()
+
+
+MUTE = """
+import warnings
+warnings.simplefilter("error")
+import jax, jax.numpy as jnp
+from jax.experimental import pjit
+
+@jax.jit
+def show(x):
+    jax.debug.print("sum {}", (x @ x @ x).sum())
+
+@pjit.pjit
+def train(w):
+    return w + 1e-3 * jnp.tanh(w)
+
+w = jnp.eye(256)
+for i in range(1000):
+    show(w)
+    w = train(w)
+"""
+
+
+def test_what_returns_no_array_is_not_the_step_and_pjit_is_seen_though_its_name_warns(start_worker) -> None:
+    worker = start_worker()
+    loaded = worker.loaded(MUTE, name="mute_beside.py")
+    assert (loaded.step_name, loaded.carried) == ("train", ("args[0] <- out",))
+    assert loaded.others == ()
+    worker.end()
+
+
+UNSEEDED = """
+import jax, jax.numpy as jnp, numpy as np
+rng = np.random.default_rng()
+
+@jax.jit
+def train(w, x, scale, rate):
+    return w + rate * scale * jnp.tanh(x @ w)
+
+w = jnp.eye(16)
+while True:
+    w = train(w, rng.standard_normal((16, 16)), rng.random(dtype=np.float32), rng.random())
+"""
+
+
+def test_a_reference_brings_inputs_that_are_no_jax_arrays_too(start_worker) -> None:
+    """A loop that draws its batches anew in every process gets the reference's, not a wrong result."""
+    one, other = start_worker(), start_worker()
+    for worker in (one, other):
+        worker.loaded(UNSEEDED, name="unseeded.py")
+        worker.compile(Variant(id="c"))
+    one.numerics("c", save=True)
+    assert isinstance(one.round("c").blocks[0], Block)  # which waits until the reference is written
+    (other.folder / "reference.bin").write_bytes((one.folder / "reference.bin").read_bytes())
+    for _ in range(2):
+        assert [leaf.l2 for leaf in other.numerics("c").leaves] == [0.0, 0.0]
+    assert isinstance(other.round("c").blocks[0], Block)
+    assert [leaf.l2 for leaf in one.numerics("c").leaves] == [0.0, 0.0]
+    for worker in (one, other):
+        worker.end()

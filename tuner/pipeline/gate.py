@@ -10,7 +10,7 @@ from tuner.pipeline.demands import other_work
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import NumericsReply
 from tuner.session import Session
-from tuner.store.events import NumericsCompared, PreciseReference
+from tuner.store.events import CandidateCompiled, NumericsCompared, PreciseReference
 from tuner.store.records import BaselineRecord
 
 __all__ = ["Home", "gated", "is_strict", "limits_for"]
@@ -42,6 +42,8 @@ def gated(run: Run, session: Session, handle: str, config: Config, *, home: Home
     reply = session.numerics(handle, steps=baseline.numerics_steps, reference=run.folder.reference_of(work))
     if isinstance(reply, Failure):
         return reply
+    if config == DEFAULT and (unlike := _unlike(run, session)):
+        run.notice(unlike)
     limits = limits_for(run, config)
     passed, reason = judge(reply, limits)
     precise: NumericsReply | None = None
@@ -52,6 +54,11 @@ def gated(run: Run, session: Session, handle: str, config: Config, *, home: Home
             reason = more if passed else f"{reason}; {more}"
         else:
             reason = f"{reason}; no high-precision reference: {control}"
+    if not passed and reply.other_inputs:
+        named = ", ".join(reply.other_inputs)
+        reason += (
+            f"; build() made other inputs here than in the run's first process ({named}): let it seed what it draws"
+        )
     run.emit(
         NumericsCompared(
             session=session.launch.log.stem,
@@ -65,6 +72,20 @@ def gated(run: Run, session: Session, handle: str, config: Config, *, home: Home
         )
     )
     return None if passed else Failure(kind=FailureClass.WRONG_RESULT, phase=phase, message=reason)
+
+
+def _unlike(run: Run, session: Session) -> str:
+    """What to say where the default's step is another program in this process than in the first; "" where it isn't."""
+    compiled = (e for e in run.events if isinstance(e, CandidateCompiled) and e.config == DEFAULT)
+    programs = {e.session: e.compiled.program for e in compiled}
+    first, here = next(iter(programs.values()), ""), programs.get(session.launch.log.stem, "")
+    if not here or here == first:
+        return ""
+    return (
+        "the step is another program in every process, as one is that closes over arrays drawn without a seed: what "
+        "was timed in one and in another isn't the same, and no sealed cache holds it. Seed what is drawn, or make it "
+        "an argument of the step"
+    )
 
 
 def _chance(

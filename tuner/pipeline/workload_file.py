@@ -40,11 +40,14 @@ class WorkloadFile(msgspec.Struct, frozen=True, kw_only=True):
 def inspect(path: Path) -> WorkloadFile:
     """Raises WorkloadError if the file is missing, not a file, or not Python."""
     if not path.exists():
-        near = similar_files(path)
+        module = Path(*str(path).split(".")).with_suffix(".py")  # as `python -m` takes it
+        near = [module] if module.is_file() else similar_files(path)
         hint = f"did you mean {' or '.join(map(str, near))}?" if near else "check the path"
         raise WorkloadError("no such file", where=str(path), next=hint)
     if path.is_dir():
-        raise WorkloadError("is a folder, not a Python file", where=str(path), next="name one workload file")
+        main = path / "__main__.py"
+        hint = f"did you mean {main}?" if main.is_file() else "name one workload file"
+        raise WorkloadError("is a folder, not a Python file", where=str(path), next=hint)
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except (SyntaxError, ValueError) as error:

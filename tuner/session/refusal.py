@@ -12,6 +12,7 @@ __all__ = ["refusal"]
 
 # What argparse, click and sys.exit raise: the script ended itself, and only its log says why.
 _EXIT = "SystemExit"
+_MISSING = "ModuleNotFoundError"
 
 
 def refusal(failure: Failure, *, workload: Path, flags: str, log: Path | None) -> TunerError | None:
@@ -27,6 +28,8 @@ def refusal(failure: Failure, *, workload: Path, flags: str, log: Path | None) -
         if _EXIT in failure.traceback:
             last = failure.log_tail
             advice = f"see what it says; arguments of its own stand after --, as in tune {workload} -- ARGUMENT..."
+        elif _MISSING in failure.message:
+            advice = "install it where the workload runs, or name the interpreter that has it with --python"
         return WorkloadError(failure.message, where=str(workload), next=advice + whole, log=last)
     if failure.kind is FailureClass.PLATFORM:
         advice = "tune doctor says what jax finds and why; tune config shows where the platform was set"

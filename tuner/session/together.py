@@ -38,6 +38,7 @@ def worst(replies: Sequence[NumericsReply]) -> NumericsReply:
         check=None if None in checks else all(checks),
         check_message=failed.check_message,
         precision=replies[0].precision,
+        other_inputs=tuple(dict.fromkeys(path for reply in replies for path in reply.other_inputs)),
     )
 
 

@@ -82,7 +82,7 @@ def _places(index: Index, here: Environment) -> dict[str, tuple[dict[str, str], 
 
 def _programs(index: Index, program: str, sketch: Sketch, places: Sequence[str]) -> list[tuple[str, dict[str, float]]]:
     """Programs with a gain in one of these places, and how far each is from `sketch`."""
-    has = sketch.operations and sum(sketch.operations.values())
+    has = sum(sketch.operations.values())
     table, runs = tables.sketches, tables.runs
     gained = sa.exists().where(
         runs.c.program == table.c.program, runs.c.environment.in_(places), runs.c.verdict == Verdict.FASTER.value

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tuner.errors import WorkloadError
+from tuner.protocol.package import Package, package_of
 
 __all__ = ["local_sources", "workload_digest"]
 
@@ -17,7 +18,8 @@ def workload_digest(workload: Path) -> str:
 
     Raises WorkloadError if the file can't be read.
     """
-    folder = workload.parent
+    workload = workload.resolve()
+    folder = package_of(workload, _read(workload)).outermost
     digest = hashlib.sha256()
     for path in local_sources(workload):
         name = path.relative_to(folder).as_posix().encode()
@@ -28,44 +30,49 @@ def workload_digest(workload: Path) -> str:
 
 
 def local_sources(workload: Path) -> tuple[Path, ...]:
-    """The workload's file, then the files under its folder that its imports reach, in order of name.
+    """The workload's file, then the files under its folder, or its package's, that its imports reach, in order of name;
+    full paths.
 
     Imports are read, never executed: one whose name is computed isn't seen. A file that this Python can't parse
     contributes itself and no imports; the worker will say what is wrong with it.
     """
+    workload = workload.resolve()
+    package = package_of(workload, _read(workload))
     found: set[Path] = set()
-    waiting = [workload]
+    waiting = [workload, *_files(package.first, package.names)]
     while waiting:
         path = waiting.pop()
         if path not in found:
             found.add(path)
-            waiting += _imported(path, workload.parent)
+            waiting += _imported(path, package)
     return (workload, *sorted(found - {workload}))
 
 
-def _imported(path: Path, folder: Path) -> Iterator[Path]:
+def _imported(path: Path, package: Package) -> Iterator[Path]:
     try:
         tree = ast.parse(_read(path))
     except (SyntaxError, ValueError):
         return
+    bases = [package.first] if package.last is None else [package.first, package.last]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _files(folder, alias.name.split("."))
+                for base in bases:
+                    yield from _files(base, alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
-            base = folder
+            parents = bases
             if node.level:  # from . import x: relative to the file's own package
-                base = path.parent.joinpath(*[".."] * (node.level - 1)).resolve()
-                if not base.is_relative_to(folder.resolve()):
+                parents = [path.parent.joinpath(*[".."] * (node.level - 1)).resolve()]
+                if not parents[0].is_relative_to(package.outermost):
                     continue
-                base = folder / base.relative_to(folder.resolve())
             parts = node.module.split(".") if node.module else []
-            yield from _files(base, parts)
-            for alias in node.names:  # each may be a module of the package, or a name in it
-                yield from _files(base.joinpath(*parts), [alias.name])
+            for base in parents:
+                yield from _files(base, parts)
+                for alias in node.names:  # each may be a module of the package, or a name in it
+                    yield from _files(base.joinpath(*parts), [alias.name])
 
 
-def _files(base: Path, parts: list[str]) -> Iterator[Path]:
+def _files(base: Path, parts: Sequence[str]) -> Iterator[Path]:
     """The files that importing the dotted name `parts` from `base` executes, as far as they lie there."""
     for depth in range(1, len(parts) + 1):
         module = base.joinpath(*parts[:depth])

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-__all__ = ["ImportHook", "Jitted", "Watcher", "stand_in"]
+__all__ = ["ImportHook", "Jitted", "Watcher", "reporting", "stand_in"]
 
 Action = Callable[[types.ModuleType, float], None]
 
@@ -21,6 +21,9 @@ class Watcher(Protocol):
 
     def made(self) -> None:
         """A function was jitted."""
+
+    def mapped(self) -> None:
+        """A function was given to `jax.pmap`: its calls go past us."""
 
     def lowered(self) -> None:
         """A jitted function was lowered ahead of time: what comes of it is called past us."""
@@ -109,6 +112,17 @@ def stand_in(jit: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
             args = (function.function, *args[1:])
         watcher.made()
         return Jitted(jit(*args, **kwargs), watcher)
+
+    return replacement
+
+
+def reporting(function: Callable[..., Any], report: Callable[[], None]) -> Callable[..., Any]:
+    """`function`, whose calls are reported."""
+
+    @functools.wraps(function)
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        report()
+        return function(*args, **kwargs)
 
     return replacement
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import os
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Load, Loaded
+from tuner.protocol.package import package_of
 from tuner.worker.failures import Refused, failure_of, first_line, place_of
 
 if TYPE_CHECKING:
@@ -56,13 +58,16 @@ def has_build(workload: str) -> bool:
     return any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in tree.body)
 
 
-def enter(workload: str, argv: tuple[str, ...]) -> Path:
-    """Make the process look like ``python workload argv…``: sys.argv and sys.path[0]. Returns the file's full path."""
+def enter(workload: str, argv: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    """Make the process look like ``python workload argv…``, or ``python -m`` where the file is part of a package:
+    sys.argv and sys.path. Returns the file's full path and its package's names."""
     path = Path(workload).resolve()
     sys.argv = [workload, *argv]
+    package = package_of(path, path.read_bytes())
+    last = [] if package.last is None else [str(package.last)]
     # The worker's own zip stays importable, behind everything the user has.
-    sys.path[:] = [str(path.parent), *sys.path[1:], sys.path[0]]
-    return path
+    sys.path[:] = [str(package.first), *sys.path[1:], *last, sys.path[0]]
+    return path, package.names
 
 
 def from_build(request: Load) -> tuple[WorkerSession, Loaded]:
@@ -75,8 +80,8 @@ def from_build(request: Load) -> tuple[WorkerSession, Loaded]:
     backend, events = opening.prepare(request.platform)
     before = Environ.now()
     start = time.perf_counter()
-    path = enter(request.workload, request.argv)
-    module = _imported(path)
+    path, package = enter(request.workload, request.argv)
+    module = _imported(path, package)
     declared = declared_knobs(getattr(module, "KNOBS", {}))
     knobs = knob_values(module.build, declared, request.knobs)
     # Only now: settings that the file makes at import (device count, distributed start) must come before the devices.
@@ -137,15 +142,18 @@ def user_error(what: str, error: BaseException, path: Path) -> Refused:
     return Refused(failure_of(error, "load").kind, f"{what} raised {first_line(error)}{f' ({place})' if place else ''}")
 
 
-def _imported(path: Path) -> ModuleType:
-    """The file as a module of its own name, as an import from its folder would give it."""
-    name = path.stem if path.stem not in sys.modules else f"workload_{path.stem}"
+def _imported(path: Path, package: tuple[str, ...]) -> ModuleType:
+    """The file as a module of its own name, as an import from its folder, or of its package, would give it."""
+    stem = path.stem if package or path.stem not in sys.modules else f"workload_{path.stem}"
+    name = ".".join((*package, stem))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise _refused(f"{path} is no Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
+        if package:
+            importlib.import_module(".".join(package))
         spec.loader.exec_module(module)
     except BaseException as error:
         raise user_error(f"importing {path.name}", error, path) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import LeafStats, Numerics, NumericsReply
@@ -16,13 +17,15 @@ from tuner.worker import shards
 from tuner.worker.failures import Refused, first_line
 from tuner.worker.groups import Pair, differences
 from tuner.worker.precise import precise_reference
-from tuner.worker.reference import Leaf, Reference, Writing, collected, file_of, read, stamp_of
+from tuner.worker.reference import SAMPLES, Leaf, Reference, Writing, collected, file_of, read, stamp_of
 from tuner.worker.saved import Saved, is_key, restored, words_of
 from tuner.worker.session import WorkerSession
 from tuner.worker.stats import Start
 from tuner.worker.wait import wait
 
 __all__ = ["check_numerics"]
+
+_OTHER = 0.1  # of a norm, or of the values: by so much no setting moves an input that a workload makes
 
 
 def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
@@ -67,7 +70,13 @@ def check_numerics(session: WorkerSession, request: Numerics) -> NumericsReply:
         session.state.lose()
     if reference is None:
         return _saved(session, Reference(horizons), request)
-    return NumericsReply(leaves=tuple(stats), check=passed, check_message=message, precision=reference.precision)
+    return NumericsReply(
+        leaves=tuple(stats),
+        check=passed,
+        check_message=message,
+        precision=reference.precision,
+        other_inputs=_other_inputs(session, reference),
+    )
 
 
 def _paths(session: WorkerSession) -> dict[str, tuple[str, ...]]:
@@ -75,8 +84,28 @@ def _paths(session: WorkerSession) -> dict[str, tuple[str, ...]]:
 
 
 def _inputs(session: WorkerSession) -> dict[int, tuple[Leaf, ...]]:
-    """What a reference tells before the first step: the inputs, where another process could have others."""
-    return {0: session.state.inputs(_paths(session))} if session.adopts else {}
+    """What a reference tells before the first step: the inputs, where another process could have others, or enough of
+    them to know."""
+    paths = _paths(session)
+    return {0: session.state.inputs(paths)} if session.adopts else {SAMPLES: session.state.samples(paths)}
+
+
+def _other_inputs(session: WorkerSession, reference: Reference) -> tuple[str, ...]:
+    """The inputs of which more differs from the reference's than the settings under which they were made can do."""
+    if SAMPLES not in reference.horizons or reference.part != session.part:
+        return ()
+    pairs = zip(reference.horizons[SAMPLES], session.state.samples(_paths(session)), strict=False)
+    return tuple(own.path for told, own in pairs if told.path != own.path or _are_others(told.data, own.data))
+
+
+def _are_others(told: np.ndarray[Any, Any], own: np.ndarray[Any, Any]) -> bool:
+    if told.shape != own.shape:
+        return True
+    if own.dtype.kind == "b":
+        return bool(np.mean(told != own) > _OTHER)
+    wide = np.complex128 if own.dtype.kind == "c" else np.float64
+    one, other = told.astype(wide), own.astype(wide)
+    return bool(np.linalg.norm(one - other) > _OTHER * np.linalg.norm(one))
 
 
 def _saved(session: WorkerSession, reference: Reference, request: Numerics) -> NumericsReply:
@@ -97,7 +126,7 @@ def _reference(session: WorkerSession, request: Numerics) -> Reference:
         reference = session.references.get(stamp_of(path)) or read(path, session.part)
         session.references = {stamp_of(path): reference}
     if missing := {1, request.steps} - reference.horizons.keys():
-        have = ", ".join(map(str, sorted(reference.horizons)))
+        have = ", ".join(str(steps) for steps in sorted(reference.horizons) if steps > 0)
         message = f"{path} holds outputs after {have} steps, not after {', '.join(map(str, missing))}"
         raise Refused(FailureClass.PROTOCOL, message)
     return reference

@@ -128,7 +128,7 @@ def _open(
         try:
             step = make_step(given.step, given.args, given.kwargs)
             base = step.base()
-            traced = _traced(step, base, given)
+            traced = step.trace(base, given.args, given.kwargs, what="the step")
             out = traced.out_info
             threaded = threading(given, step, step.inputs.arguments(given.args), out)
         except Refused as error:
@@ -150,11 +150,3 @@ def _open(
     session = WorkerSession(tuple(parts), state, workload.check, events, others=openers)
     notices = (_AUTO_PGLE,) if internals.switch_off_auto_pgle() else ()
     return Opened(session, workload, steps, notices)
-
-
-def _traced(step: Step, base: Callable[..., Any], given: Given) -> Any:
-    """The step's trace: what comes out of it (shapes and dtypes), and its operations."""
-    try:
-        return step.bind(step.jit(base, {}).trace)(*given.args, **given.kwargs)
-    except Exception as error:
-        raise Refused(FailureClass.WORKLOAD, f"the step can't be traced: {first_line(error)}") from error

@@ -8,10 +8,8 @@ from typing import Any
 
 import jax
 
-from tuner.protocol.failure import FailureClass
 from tuner.worker.carry import Carry
 from tuner.worker.events import CompileEvents
-from tuner.worker.failures import Refused, first_line
 from tuner.worker.jaxprs import grain_of
 from tuner.worker.saved import Saved, put_back
 from tuner.worker.session import Part, WorkerSession
@@ -44,15 +42,13 @@ def without_sharing(other: Other, copies: Mapping[int, Saved]) -> Other:
 
 
 def opened(name: str, other: Other, events: CompileEvents) -> WorkerSession:
-    """A session of its own for one function. Nothing is threaded: it is called with the same inputs again and again."""
+    """A session of its own for one function. Nothing is threaded: it is called with the same inputs again and again.
+    Raises Refused(WORKLOAD) if it can't be traced or returns no array."""
     step = other.step
     leaves = put_back(other.leaves)
     base = step.base()
     args, kwargs = step.inputs.call(leaves)
-    try:
-        traced = step.bind(step.jit(base, {}).trace)(*args, **kwargs)
-    except Exception as error:
-        raise Refused(FailureClass.WORKLOAD, f"{name} can't be traced: {first_line(error)}") from error
+    traced = step.trace(base, args, kwargs, what=name)
     state = State(step.inputs, leaves, Carry(), grain=grain_of(traced.jaxpr))
     return WorkerSession((Part(ONLY, step, 1.0, {(): base}),), States({ONLY: state}), None, events, adopts=True)
 

@@ -20,8 +20,10 @@ from tuner.protocol.failure import FailureClass
 from tuner.worker.failures import Refused
 from tuner.worker.saved import is_key, to_host
 
-__all__ = ["WHOLE", "Leaf", "Reference", "Writing", "collected", "file_of", "read", "stamp_of", "write"]
+__all__ = ["SAMPLES", "WHOLE", "Leaf", "Reference", "Writing", "collected", "file_of", "read", "stamp_of", "write"]
 
+SAMPLES = -1
+"""In place of a number of steps: a few values of each input."""
 WHOLE = (0, 1)
 """The part of a process that is alone."""
 
@@ -49,7 +51,8 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Reference:
-    """Output leaves after so many steps from the initial state; after none: the inputs, where they have to be told.
+    """Output leaves after so many steps from the initial state; after none: the inputs, where they have to be told,
+    else `SAMPLES` of them.
     `precision`: the dtype that they were computed in, where that is not the step's own. `part`: the rank, of how
     many, whose part of every array this is; each rank of a gang has a file of its own."""
 

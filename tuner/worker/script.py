@@ -6,13 +6,14 @@ import sys
 import threading
 import time
 import types
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tuner.protocol.failure import FailureClass
 from tuner.protocol.messages import Load, Loaded
-from tuner.worker.capture import ImportHook, stand_in
+from tuner.worker.capture import ImportHook, reporting, stand_in
 from tuner.worker.failures import Refused
 from tuner.worker.load import Environ, enter, user_error
 
@@ -54,11 +55,11 @@ class _Script:
         self._start = time.perf_counter()
 
     def run(self) -> NoReturn:
-        path = enter(self._request.workload, self._request.argv)
+        path, package = enter(self._request.workload, self._request.argv)
         hook = ImportHook({"jax": self._jax_imported, "jax.experimental.pjit": self._pjit_imported})
         sys.meta_path.insert(0, hook)
         try:
-            _execute(path)
+            _execute(path, package)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise user_error("the script", error, path) from error
@@ -87,10 +88,15 @@ class _Script:
         self._backend, self._events = prepare(self._request.platform)
         self._watch = Watch(self._take, self._events.places)
         vars(module)["jit"] = stand_in(vars(module)["jit"], self._watch)
+        vars(module)["pmap"] = reporting(module.pmap, self._watch.mapped)
 
     def _pjit_imported(self, module: types.ModuleType, _seconds: float) -> None:
         assert self._watch is not None
-        vars(module)["pjit"] = stand_in(vars(module)["pjit"], self._watch)
+        with warnings.catch_warnings():  # jax makes the name as it is asked for, and calls it deprecated
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pjit = getattr(module, "pjit", None)
+        if pjit is not None:
+            vars(module)["pjit"] = stand_in(pjit, self._watch)
 
     def _take(self, call: HotCall) -> NoReturn:
         self._take_over(lambda: self._opened(call))
@@ -117,10 +123,11 @@ class _Script:
         )
 
 
-def _execute(path: Path) -> None:
+def _execute(path: Path, package: tuple[str, ...]) -> None:
     """Run the file as ``__main__``, in a module that stays: its functions go on being called after its last line."""
     module = types.ModuleType("__main__")
     module.__file__ = str(path)
+    module.__package__ = ".".join(package) or None
     sys.modules["__main__"] = module
     exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
 

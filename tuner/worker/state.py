@@ -21,6 +21,8 @@ from tuner.worker.wait import wait
 
 __all__ = ["State"]
 
+_SAMPLES = 64  # values of an input
+
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -78,23 +80,36 @@ class State:
         return self._copies.get(i)
 
     def inputs(self, paths: Sequence[str]) -> tuple[Leaf, ...]:
-        """The initial input arrays; `paths` names every input leaf."""
-        return tuple(Leaf(paths[i], str(c.data.dtype), c.data, c.key_impl) for i, c in self._copies.items())
+        """The initial inputs, what is handed over as a NumPy array or a Python scalar too; `paths` names each."""
+        return tuple(
+            Leaf(path, str(own.dtype), own, copy.key_impl if (copy := self._copies.get(i)) else None)
+            for i, (path, own) in enumerate(zip(paths, map(self._values, range(len(self._originals))), strict=True))
+        )
+
+    def samples(self, paths: Sequence[str]) -> tuple[Leaf, ...]:
+        """A few values of each initial input, by which another process knows whether it has the same ones."""
+        return tuple(replace(leaf, data=_sample(leaf.data)) for leaf in self.inputs(paths))
 
     def adopt(self, inputs: Sequence[Leaf]) -> None:
-        """Begin from these input arrays, those of another process, from now on. Raises Refused(WRONG_RESULT) if they
-        are of other shapes or dtypes."""
-        if len(inputs) != len(self._copies):
+        """Begin from these inputs, those of another process, from now on. Raises Refused(WRONG_RESULT) if they are of
+        other shapes or dtypes."""
+        if len(inputs) != len(self._originals):
             raise Refused(FailureClass.WRONG_RESULT, "the inputs are others than those of the reference")
-        for (i, copy), leaf in zip(self._copies.items(), inputs, strict=True):
-            if leaf.data is copy.data:
+        for i, leaf in enumerate(inputs):
+            own, copy = self._values(i), self._copies.get(i)
+            if leaf.data is own:
                 continue
-            if copy.spread is not None and leaf.data.shape == copy.spread:
+            if copy is not None and copy.spread is not None and leaf.data.shape == copy.spread:
                 leaf = replace(leaf, data=shards.cut(leaf.data, copy.sharding))
-            if (leaf.data.shape, leaf.data.dtype) != (copy.data.shape, copy.data.dtype):
-                message = f"{leaf.path} is {copy.data.dtype}{copy.data.shape}, for the reference {leaf.dtype}"
-                raise Refused(FailureClass.WRONG_RESULT, message + str(leaf.data.shape))
-            self._copies[i] = replace(copy, data=leaf.data)
+            if (leaf.data.shape, leaf.data.dtype) != (own.shape, own.dtype):
+                message = f"{leaf.path} is {own.dtype}{own.shape}, for the reference {leaf.dtype}{leaf.data.shape}"
+                raise Refused(FailureClass.WRONG_RESULT, message)
+            if copy is not None:
+                self._copies[i] = replace(copy, data=leaf.data)
+            elif np.array_equal(leaf.data, own):
+                continue
+            else:
+                self._originals[i] = _in_place_of(self._originals[i], leaf.data)
             self.lose()
 
     def call(self) -> _Call:
@@ -154,6 +169,10 @@ class State:
             self.lose()
         return changed
 
+    def _values(self, i: int) -> np.ndarray[Any, Any]:
+        """Input leaf `i` as it is at first, on the host."""
+        return self._copies[i].data if i in self._copies else np.asarray(self._originals[i])
+
     def _take(self) -> _Call:
         call, self._call = self._call, None
         assert call is not None
@@ -205,6 +224,19 @@ class State:
         if moved == self._nudged:
             self._displaced[i] = displaced
         return displaced
+
+
+def _sample(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    flat = values.reshape(-1)
+    return np.array(flat[:: max(1, flat.size // _SAMPLES)][:_SAMPLES])
+
+
+def _in_place_of(leaf: Any, values: np.ndarray[Any, Any]) -> Any:
+    """`values` as what `leaf` is: a NumPy array in memory of its own, a NumPy scalar or a Python one. An array that is
+    read from a file lies as no array of the workload does, and would reach the device another way."""
+    if isinstance(leaf, np.ndarray):
+        return np.array(values)
+    return values[()] if isinstance(leaf, np.generic) else values.item()
 
 
 def _nudged_host(leaf: Any, seed: Sequence[int], grain: float, size: float) -> Any:

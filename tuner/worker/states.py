@@ -55,6 +55,10 @@ class States:
         """The initial input arrays of every step; `paths` names each step's input leaves."""
         return tuple(leaf for name, state in self.parts.items() for leaf in state.inputs(paths[name]))
 
+    def samples(self, paths: Mapping[str, Sequence[str]]) -> tuple[Leaf, ...]:
+        """Of every step's inputs; see `State.samples`."""
+        return tuple(leaf for name, state in self.parts.items() for leaf in state.samples(paths[name]))
+
     def adopt(self, inputs: Sequence[Leaf], paths: Mapping[str, Sequence[str]]) -> None:
         """Begin from these from now on; see `State.adopt`."""
         begin = 0

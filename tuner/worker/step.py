@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.protocol.failure import FailureClass
 from tuner.worker import internals
-from tuner.worker.failures import Refused, a_type
+from tuner.worker.failures import Refused, a_type, first_line
 
 __all__ = ["Inputs", "Step", "make_step"]
 
@@ -85,6 +85,20 @@ class Step:
             return functools.partial(function, *self.bound_args, **self.bound_kwargs)
         return function
 
+    def trace(self, base: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, what: str) -> Any:
+        """The trace of `base`, called so: what comes out of it (shapes and dtypes), and its operations. `what` the step
+        is called in messages. Raises Refused(WORKLOAD) if it can't be traced, or if nothing comes out."""
+        try:
+            traced = self.bind(self.jit(base, {}).trace)(*args, **kwargs)
+        except Exception as error:
+            raise _refused(f"{what} can't be traced: {first_line(error)}") from error
+        if not jax.tree.leaves(traced.out_info):
+            raise _refused(
+                f"{what} returns no array: XLA leaves out what nobody gets, and there is nothing to wait for or to "
+                "compare: return what it computes"
+            )
+        return traced
+
 
 def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
     """`function`, called as ``function(*args, **kwargs)``, made ready for being jitted again and again.
@@ -99,6 +113,12 @@ def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         )
     if not callable(function):
         raise _refused(f"the step is not callable: it is {a_type(function)}")
+    if not internals.is_jitted(inner := _innermost(function)) and hasattr(inner, "lower"):
+        raise _refused(
+            f"the step is {a_type(inner)} of {type(inner).__module__.partition('.')[0]}, which hides what it jits: "
+            "hand over a function of arrays under jax.jit (equinox.partition and flax.nnx.split make arrays of a "
+            "model), or tune the script that calls it, without build()"
+        )
     function, bound_args, bound_kwargs = _unbound(function)
     info = internals.jit_info(function if internals.is_jitted(function) else jax.jit(function))
     plain = internals.unjitted(function) if internals.is_jitted(function) else function
@@ -123,12 +143,16 @@ def _unbound(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
             return (inner, args, kwargs) if internals.is_jitted(inner) else (function, (), {})
 
 
+def _innermost(function: Any) -> Any:
+    """What partials of partials are of."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
 def _name(function: Any) -> str:
     """The name jax lowers `function` under (jit_<name> is the HLO module), also where it has none of its own."""
-    inner: Any = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    return str(getattr(inner, "__name__", "<unnamed function>"))
+    return str(getattr(_innermost(function), "__name__", "<unnamed function>"))
 
 
 def _inputs(info: Any, bound: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:

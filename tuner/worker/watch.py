@@ -50,7 +50,8 @@ class HotCall:
 class _Record:
     """One function at one signature. `seconds` leaves out the first call.
 
-    `kept`: the leaves of an early call, donated ones copied, for scripts that end before anything is hot.
+    `kept`: the leaves of an early call, donated ones copied, for scripts that end before anything is hot. `mute`: it
+    returns no array, so that there is nothing to wait for or to compare.
     """
 
     jitted: Jitted
@@ -63,6 +64,7 @@ class _Record:
     outputs: list[weakref.ref[Any]] = field(default_factory=list)
     threaded: tuple[tuple[int, int], ...] = ()
     kept: list[Any] | None = None
+    mute: bool = False
 
 
 class Watch:
@@ -75,11 +77,15 @@ class Watch:
         self._calls = 0
         self._records: dict[Any, _Record] = {}
         self._made = 0
+        self._mapped = False
         self._lowered = False
         self.taken = False
 
     def made(self) -> None:
         self._made += 1
+
+    def mapped(self) -> None:
+        self._mapped = True
 
     def lowered(self) -> None:
         self._lowered = True
@@ -87,7 +93,7 @@ class Watch:
     def called(self, jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make the call; take over instead if this is the function to tune."""
         record = None if self.taken or under_trace() else self._record(jitted, args, kwargs)
-        if record is None:
+        if record is None or record.mute:
             return jitted.function(*args, **kwargs)
         leaves = record.step.inputs.leaves(args, kwargs)
         record.threaded = _same_arrays(leaves, record.outputs)
@@ -113,6 +119,8 @@ class Watch:
             record.seconds += seconds
         record.calls += 1
         record.outputs = [weakref.ref(leaf) for leaf in jax.tree.leaves(out)]
+        if not record.outputs:
+            record.mute, record.kept = True, None
         for cooler in self._with_arguments()[_KEPT_FUNCTIONS:]:
             cooler.kept = None
         return out
@@ -165,8 +173,12 @@ class Watch:
         return found
 
     def _why(self) -> str:
+        if self._mapped:
+            return " that it calls: what jax.pmap maps can't be tuned, jit it over a mesh (jax.shard_map, or shardings)"
         if self._lowered:
             return " that it calls: functions compiled ahead of time can't be tuned, call the jitted function itself"
+        if any(record.mute for record in self._records.values()):
+            return " that it calls and that returns an array: XLA leaves out what nobody gets; return what is computed"
         made = f"{self._made} function{'' if self._made == 1 else 's'}"
         return f" that it calls, though it jits {made}" if self._made else ""
 

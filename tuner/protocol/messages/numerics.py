@@ -61,9 +61,11 @@ class LeafStats:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericsReply:
     """`check`: what the workload's own ``check(reference, candidate)`` said, None without one and for a precise
-    reference, of which `precision` names the dtype that it was computed in ("" for the control's own outputs)."""
+    reference, of which `precision` names the dtype that it was computed in ("" for the control's own outputs).
+    `other_inputs`: those that were plainly others where the reference was made."""
 
     leaves: tuple[LeafStats, ...]
     check: bool | None = None
     check_message: str = ""
     precision: str = ""
+    other_inputs: tuple[str, ...] = ()
