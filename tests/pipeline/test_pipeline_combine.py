@@ -52,18 +52,18 @@ def test_a_setting_that_needs_another_is_combined_in_a_budget_that_screening_use
         compile_s=3,
         platform="gpu",
     )
-    outcome = tune_on(machine, spaces=(str(path),), platform="gpu", budget_s=240.0)
+    outcome = tune_on(machine, spaces=(str(path),), platform="gpu", budget_s=250.0)
     records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
     flips = [e for e in outcome.events if isinstance(e, TrialFinished) and e.stage == "screen"]
     assert len(flips) == 9
     assert records[SearchRecord].trials > 8
     assert len(records[MinimiseRecord].winner.config) == 3
     assert records[ConfirmRecord].chosen.as_dict() == dict.fromkeys(("xla_good", "xla_base", "xla_needy"), "true")
-    assert machine.now() < 265.0
+    assert machine.now() < 275.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("budget_s", "shorter"), [(750.0, True), (650.0, False)])
+@pytest.mark.parametrize(("budget_s", "shorter"), [(750.0, True), (600.0, False)])
 def test_a_winner_that_takes_too_long_to_compile_without_each_setting_is_not_reduced(
     tune_on, tmp_path: Path, budget_s: float, shorter: bool
 ) -> None:

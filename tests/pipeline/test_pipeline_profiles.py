@@ -1,4 +1,4 @@
-"""Profiles at the end of a run: both sides, in processes of their own, out of what time is left."""
+"""Profiles of a run: both sides, in the processes of a pair once they are timed, or in fresh ones at the end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import CeilingsReply, Loaded, Profile, ProfileReply, Recompiled
 from tuner.report.blocks import Prose
 from tuner.report.profile import render_profile
+from tuner.report.view import RunView
 from tuner.report.where import profile_blocks
-from tuner.session import FakeMachine
+from tuner.session import FakeMachine, NoiseModel
 from tuner.session.fake import FakeSession
 from tuner.store.ceilings import ceiling_of
-from tuner.store.events import Notice, Profiled, RoundTimed, SessionStarted, TrialFinished
+from tuner.store.events import Notice, PairTimed, Profiled, RoundTimed, SessionStarted, TrialFinished
 
 GOOD = ("xla_good", "true")
 
@@ -44,7 +45,9 @@ def profiled(outcome: Outcome) -> dict[bool, Profiled]:
 
 
 @pytest.mark.slow
-def test_default_and_winner_are_profiled_where_nothing_is_timed(tune: Callable[..., Outcome]) -> None:
+def test_default_and_winner_are_profiled_in_a_pair_where_nothing_is_timed_any_more(
+    tune: Callable[..., Outcome],
+) -> None:
     outcome = tune(machine())
     sides = profiled(outcome)
     assert sides.keys() == {True, False}
@@ -57,14 +60,35 @@ def test_default_and_winner_are_profiled_where_nothing_is_timed(tune: Callable[.
     assert default is not None
     assert winner is not None
     assert winner.breakdown.step_ms == pytest.approx(0.8 * default.breakdown.step_ms, rel=0.1)
-    sessions = {side.session for side in sides.values()}
-    assert not any(e.session in sessions for e in outcome.events if isinstance(e, RoundTimed))
+    order = [e for e in outcome.events if isinstance(e, RoundTimed | Profiled)]
+    for side in sides.values():
+        after = order[order.index(side) :]
+        assert not any(isinstance(e, RoundTimed) and e.session == side.session for e in after)
     roles = {e.session: e.role for e in outcome.events if isinstance(e, SessionStarted)}
-    assert {roles[name] for name in sessions} == {"profile"}
+    assert {roles[side.session] for side in sides.values()} == {"confirm"}
+    assert {side.session.split("-")[2] for side in sides.values()} == {"5"}  # of the first pair that may be the last
 
 
 @pytest.mark.slow
-def test_the_winner_is_the_sealed_executable_and_nothing_is_added_to_its_cache(tune: Callable[..., Outcome]) -> None:
+def test_a_finalist_that_is_not_chosen_is_no_side_of_the_result(tune: Callable[..., Outcome]) -> None:
+    outcome = tune(FakeMachine(effects={GOOD: -0.004}, noise=NoiseModel(block_sd=0.003, process_sd=0.01)), 600.0)
+    assert profiled(outcome).keys() == {True, False}
+    view = RunView.of(outcome.events)
+    assert view.confirm is not None
+    assert view.confirm.chosen == DEFAULT
+    assert [p.config for p in view.profiles] == [DEFAULT]
+
+
+@pytest.fixture
+def no_room_beside_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.pipeline.confirm.profile_living", lambda *_, **__: None)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_room_beside_a_pair")
+def test_at_the_end_the_winner_is_the_sealed_executable_and_nothing_is_added_to_its_cache(
+    tune: Callable[..., Outcome],
+) -> None:
     outcome = tune(machine())
     name = profiled(outcome)[False].session
     env = next(e.env for e in outcome.events if isinstance(e, SessionStarted) and e.session == name)
@@ -73,8 +97,12 @@ def test_the_winner_is_the_sealed_executable_and_nothing_is_added_to_its_cache(t
 
 
 @pytest.mark.slow
-def test_without_a_gain_the_default_alone_is_profiled(tune: Callable[..., Outcome]) -> None:
-    assert profiled(tune(FakeMachine())).keys() == {True}
+def test_where_nothing_is_confirmed_the_default_alone_is_profiled(tune: Callable[..., Outcome]) -> None:
+    settings = [("xla_good", "true"), ("xla_bad", "true"), ("xla_breaks", "A"), ("xla_breaks", "B")]
+    settings += [("FAKE_VARIABLE", "1"), ("FAKE_VARIABLE", "")]
+    outcome = tune(FakeMachine(effects=dict.fromkeys(settings, 0.1)))
+    assert not any(isinstance(e, PairTimed) for e in outcome.events)
+    assert profiled(outcome).keys() == {True}
 
 
 @pytest.mark.slow
@@ -119,7 +147,7 @@ def test_where_no_time_is_left_for_it_there_is_no_second_trace(
         return 0.0 if room or not attribute else 1e9
 
     monkeypatch.setattr(FakeSession, "profile", noted)
-    monkeypatch.setattr("tuner.pipeline.profiles.profile_seconds", needed)
+    monkeypatch.setattr("tuner.pipeline.profiles.trace_seconds", needed)
     outcome = tune(machine())
     assert all(e.profile is not None for e in profiled(outcome).values())
     assert for_names == ([False, True] * 2 if room else [False] * 2)
@@ -152,11 +180,12 @@ def test_an_interrupted_run_does_not_profile_a_side_again(
         return real(self, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(FakeSession, "profile", once)
-    with pytest.raises(Exception, match="stopped in seal"):
+    with pytest.raises(Exception, match="stopped in confirm"):
         tune(made)
     outcome = tune(made)
-    assert profiled(outcome).keys() == {True, False}
-    assert calls.count("profile-winner") == 2
+    sides = [e.config == DEFAULT for e in outcome.events if isinstance(e, Profiled)]
+    assert sorted(sides) == [False, True]
+    assert len(calls) == 3 + 2
 
 
 def many_sessions(path: Path) -> str:

@@ -194,7 +194,7 @@ def test_a_budget_that_is_short_for_the_whole_confirmation_still_tries_a_setting
     machine = FakeMachine(
         effects={("MADE_UP_QUIET", "1"): -0.1}, start_s=5.0, compile_s=8.0, noise=NoiseModel(block_sd=0.02)
     )
-    outcome = tune_on(machine, spaces=(str(space),), budget_s=260.0)
+    outcome = tune_on(machine, spaces=(str(space),), budget_s=275.0)
     records = {type(e.record): e.record for e in outcome.events if isinstance(e, StageFinished)}
     assert records[BaselineRecord].skipped
     assert records[ConfirmRecord].chosen.as_dict() == {"MADE_UP_QUIET": "1"}

@@ -35,6 +35,7 @@ from tuner.pipeline.gate import gated
 from tuner.pipeline.judgement import gains_of, judged, levels_of
 from tuner.pipeline.launches import launch
 from tuner.pipeline.others import check_others, told, wrong_other
+from tuner.pipeline.profiles import profile_living
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Compiled, Variant
 from tuner.session import Session
@@ -115,6 +116,7 @@ class _Confirmation:
         self.failures: dict[Config, Failure] = {}
         # By number: a pair that is timed again takes the place of the disturbed one.
         self.timed: dict[Config, dict[int, PairTimed]] = {c: {} for c in self.configs}
+        self.made: dict[Config, Compiled] = {}  # by the processes that live at present
         self.redone = 0
         for event in run.events:  # what an interrupted run has already confirmed
             if isinstance(event, PairTimed) and event.config in self.timed:
@@ -252,7 +254,12 @@ class _Confirmation:
         self.run.rng.shuffle(arms)
         prints: dict[Config, str] = {}
         parts = [
-            self._group({c: self._fresh(c, index, ready[c]) for c in group}, prints, gate=index == 0)
+            self._group(
+                {c: self._fresh(c, index, ready[c]) for c in group},
+                prints,
+                gate=index == 0,
+                trace=index == self.looks[0] - 1,  # the first that may be the last
+            )
             for group in ([arms] if self.together else [[c] for c in arms])
         ]
         self.alive = [c for c in self.alive if c not in self.failures]
@@ -286,14 +293,16 @@ class _Confirmation:
             self._take(event)
         return bool(trouble and self.alive)
 
-    def _group(self, sessions: dict[Config, Session], prints: dict[Config, str], *, gate: bool) -> Watched[Config]:
-        """Start, compile one after another, check, time in alternation, end."""
+    def _group(
+        self, sessions: dict[Config, Session], prints: dict[Config, str], *, gate: bool, trace: bool
+    ) -> Watched[Config]:
+        """Start, compile one after another, check, time in alternation, trace, end."""
         try:
             start_all(self.run, sessions, charge=self._charge)
             prints |= self._compile(sessions)
             if gate:
                 self._gate(sessions)
-            return alternate(
+            timed = alternate(
                 self.run,
                 {c: s for c, s in sessions.items() if c not in self.failures},
                 stage="confirm",
@@ -301,8 +310,18 @@ class _Confirmation:
                 turns=self.turns,
                 charge=self._charge,
             )
+            if trace:
+                leader = self._leader()
+                sides = {c: s for c, s in sessions.items() if c in (leader, DEFAULT) and c not in self.failures}
+                profile_living(self.run, sessions=sides, made=self.made)
+            return timed
         finally:
             end_all(self.run, sessions)
+
+    def _leader(self) -> Config | None:
+        """The finalist that is likely to be chosen, by the pairs so far."""
+        gains = {c: fmean(-p.log_ratio for p in self.pairs[c]) for c in self.alive if self.pairs[c]}
+        return max(gains, key=lambda c: gains[c], default=next(iter(self.alive), None))
 
     def _ready(self, index: int) -> dict[Config, Mapping[str, str | None]]:
         """Default and finalists with the variables that lead each process to a profile, or to what was made with it:
@@ -340,6 +359,7 @@ class _Confirmation:
                 self._charge(config, result)
                 continue
             prints[config] = fingerprint(result.code, result.code_covers, config, self.run.space)
+            self.made[config] = result
             self.run.emit(
                 CandidateCompiled(
                     session=session.launch.log.stem,

@@ -9,7 +9,7 @@ import msgspec
 from tuner.measure import LOOKS, USUAL_TURNS, PairCost
 from tuner.pipeline.alternate import RESET_EVERY, WARM_UP
 from tuner.pipeline.context import Run
-from tuner.store.events import SessionStarted
+from tuner.store.events import Profiled, SessionStarted
 from tuner.store.records import BaselineRecord
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "profile_seconds",
     "profiles_kept",
     "seal_seconds",
+    "trace_seconds",
 ]
 
 SEALED_PAIRS = (3, 6)
@@ -31,7 +32,7 @@ _SEAL_PROCESSES = 2
 _REPORT_S = 2.0
 # Time for comparing the sealed executable is kept only where that takes no more than this share of the budget.
 _SEALED_SHARE = 0.1
-# The same for profiles. Besides processes a profile takes a few seconds: ceilings, and writing and reading a trace.
+# The same for profiles. One takes a few seconds: ceilings, and writing and reading a trace.
 _PROFILE_SHARE = 0.1
 _CEILINGS_S, _TRACE_S = 2.0, 2.0
 _TRACED_BLOCKS = 12  # of 0.2 s, four with 0.3 s before them, and the traced steps
@@ -97,16 +98,25 @@ def least_reserve(run: Run) -> float:
 
 
 def profiles_kept(run: Run, cost: ProcessCost) -> float:
-    """Seconds kept for the profiles of default and winner: none where they would take too much of the budget."""
-    needed_s = _SIDES * profile_seconds(run, cost, attribute=False)
+    """Seconds kept for the profiles of default and winner until they are there: none where they would take too much of
+    the budget."""
+    if any(isinstance(e, Profiled) for e in run.events):
+        return 0.0
+    needed_s = _SIDES * trace_seconds(run, cost, attribute=False)
     return needed_s if needed_s <= _PROFILE_SHARE * run.options.budget_s else 0.0
 
 
 def profile_seconds(run: Run, cost: ProcessCost, *, attribute: bool = True) -> float:
-    """One side's profile: a process, its trace, and with `attribute` the other trace, on a GPU with another compile.
-    The run's first process finds nothing in the machine's caches: once another has started alone, that one counts."""
+    """One side's profile in a process of its own. The run's first process finds nothing in the machine's caches: once
+    another has started alone, that one counts."""
     alone_s = [e.start_s for e in run.events if isinstance(e, SessionStarted) and e.role == "seal"]
     start_s = min(cost.start_s, max(alone_s, default=cost.start_s))
+    return start_s + cost.compile_s + trace_seconds(run, cost, attribute=attribute)
+
+
+def trace_seconds(run: Run, cost: ProcessCost, *, attribute: bool = True) -> float:
+    """One side's profile in a process that has compiled the step: its trace, and with `attribute` the other trace, on a
+    GPU with another compile."""
     again_s = 0.0 if run.loaded.platform == "cpu" else _AGAIN * cost.compile_s
     named_s = _TRACE_S + again_s if attribute else 0.0
-    return start_s + cost.compile_s + _CEILINGS_S + _TRACE_S + named_s + _TRACED_BLOCKS * cost.block_s
+    return _CEILINGS_S + _TRACE_S + named_s + _TRACED_BLOCKS * cost.block_s

@@ -1,7 +1,9 @@
-"""Profiles of default and winner, each in a fresh process, at the end of a run and out of a small share of its time."""
+"""Profiles of default and winner, out of a small share of a run's time: in the processes of a pair that were timed, or
+in fresh ones at its end."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.errors import SessionEnded
@@ -9,31 +11,46 @@ from tuner.handoff import loading
 from tuner.knobs import DEFAULT, Config
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
-from tuner.pipeline.costs import process_cost, profile_seconds
+from tuner.pipeline.costs import process_cost, profile_seconds, profiles_kept, seal_seconds, trace_seconds
 from tuner.pipeline.launches import launch
 from tuner.pipeline.tracing import profile_session, steps_to_trace
 from tuner.profile import Ceiling, StepProfile
 from tuner.protocol.failure import Failure
-from tuner.protocol.messages import CeilingsReply, Variant
+from tuner.protocol.messages import CeilingsReply, Compiled, Variant
 from tuner.report.commands import profile_command
 from tuner.session import Session
 from tuner.store.ceilings import ceiling_of, keep_ceiling
 from tuner.store.events import Profiled, SessionClosed, SessionStarted
 from tuner.store.records import BaselineRecord, ProbeRecord
 
-__all__ = ["measured_ceiling", "profile_sides"]
+__all__ = ["measured_ceiling", "profile_living", "profile_sides"]
+
+
+def profile_living(run: Run, sessions: Mapping[Config, Session], made: Mapping[Config, Compiled]) -> None:
+    """Profile the default and a finalist in `sessions`, which have compiled them as `made` and are timed no more. Here
+    a profile costs no process: it is taken if its time was kept, or is there. Trouble costs the profile alone."""
+    cost = process_cost(run.record("baseline", BaselineRecord))
+    left_s = run.options.budget_s - run.budget.elapsed_s - seal_seconds(run, cost)
+    needed_s = sum(trace_seconds(run, cost, attribute=False) for _ in sessions)
+    if not profiles_kept(run, cost) and left_s < needed_s:
+        return
+    attribute = left_s >= sum(trace_seconds(run, cost) for _ in sessions)
+    done = _profiled(run)
+    for config, session in sessions.items():
+        if config not in done:
+            run.status("confirm", "profiling a process that was timed")
+            _tell(run, session, config, _traced(run, session, config, made[config], attribute=attribute))
 
 
 def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
-    """Profile the default, and `chosen` if that is another, as far as the budget has room: where it has none for a
-    trace that names operations beside the other side's profile, the program's schedule must do. What an interrupted run
-    has profiled already is not done again. Trouble costs the profile, not the run.
+    """Profile the default, and `chosen` if that is another, unless they are already, as far as the budget has room:
+    where it has none for a trace that names operations beside the other side's profile, the program's schedule must do.
+    Trouble costs the profile, not the run.
 
     `cache`: the sealed one, which the chosen config's process loads its executable from.
     """
-    done = {e.config for e in run.events if isinstance(e, Profiled)}
-    baseline = run.record("baseline", BaselineRecord)
-    cost = process_cost(baseline)
+    cost = process_cost(run.record("baseline", BaselineRecord))
+    done = _profiled(run)
     sides = [config for config in dict.fromkeys((chosen, DEFAULT)) if config not in done]
     for after, config in zip(reversed(range(len(sides))), sides, strict=True):
         left_s = run.options.budget_s - run.budget.elapsed_s
@@ -48,14 +65,17 @@ def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
             return
         run.status("seal", "profiling a fresh process")
         attribute = left_s >= profile_seconds(run, cost) + after * needed_s
-        _profile(run, config, cache=cache if config == chosen else None, step_s=baseline.step_s, attribute=attribute)
+        _in_a_process(run, config, cache=cache if config == chosen else None, attribute=attribute)
 
 
-def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float, attribute: bool) -> None:
-    side = "default" if config == DEFAULT else "winner"
+def _profiled(run: Run) -> set[Config]:
+    return {e.config for e in run.events if isinstance(e, Profiled)}
+
+
+def _in_a_process(run: Run, config: Config, *, cache: Path | None, attribute: bool) -> None:
     found: StepProfile | Failure
     env = loading(cache) if cache else {}
-    session = run.factory(launch(run, f"profile-{side}", role="profile", config=config, env=env))
+    session = run.factory(launch(run, f"profile-{_side(config)}", role="profile", config=config, env=env))
     name = session.launch.log.stem
     try:
         began = run.budget.now()
@@ -71,28 +91,43 @@ def _profile(run: Run, config: Config, *, cache: Path | None, step_s: float, att
             )
         )
         made = session.compile([Variant(id=CONTROL)]).results[0]
-        if isinstance(made, Failure):
-            found = made
-        else:
-            key = run.record("probe", ProbeRecord).environment.key
-            found = profile_session(
-                session,
-                loaded=loaded,
-                compiled=made,
-                folder=run.folder.profiles / side,
-                steps=steps_to_trace(step_s),
-                step_s=step_s,
-                attribute=attribute,
-                ceiling=lambda living: measured_ceiling(living, run.folder.path.parent.parent, key),
-            )
+        found = made if isinstance(made, Failure) else _traced(run, session, config, made, attribute=attribute)
     except SessionEnded as ended:
         found = ended.failure
     finally:
         ended_by = session.ended
         session.close()
         run.emit(SessionClosed(session=name, failure=ended_by))
+    _tell(run, session, config, found)
+
+
+def _traced(run: Run, session: Session, config: Config, made: Compiled, *, attribute: bool) -> StepProfile | Failure:
+    step_s = run.record("baseline", BaselineRecord).step_s
+    key = run.record("probe", ProbeRecord).environment.key
+    try:
+        return profile_session(
+            session,
+            loaded=run.loaded,
+            compiled=made,
+            folder=run.folder.profiles / _side(config),
+            steps=steps_to_trace(step_s),
+            step_s=step_s,
+            attribute=attribute,
+            ceiling=lambda living: measured_ceiling(living, run.folder.path.parent.parent, key),
+        )
+    except SessionEnded as ended:
+        return ended.failure
+
+
+def _side(config: Config) -> str:
+    return "default" if config == DEFAULT else config.key[:8]
+
+
+def _tell(run: Run, session: Session, config: Config, found: StepProfile | Failure) -> None:
+    name = session.launch.log.stem
     if isinstance(found, Failure):
         run.emit(Profiled(session=name, config=config, profile=None, failure=found))
+        side = "default" if config == DEFAULT else f"step under {config}"
         run.notice(f"the {side} could not be profiled: {found.message} (see {session.launch.log})")
     else:
         run.emit(Profiled(session=name, config=config, profile=found))

@@ -182,7 +182,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
                 failed=dict(Counter(entry.failure.kind.value for entry in failed).most_common()),
             ),
             spent=spent(events, max(elapsed, sum(stages.values()))),
-            profiles=tuple(_of(kinds, Profiled)),
+            profiles=_profiles(_of(kinds, Profiled), confirm),
         )
 
     @property
@@ -244,6 +244,11 @@ def _of(kinds: Mapping[type, list[Any]], kind: type[R]) -> list[R]:
 
 def _record(records: Mapping[str, StageRecord], kind: type[R]) -> R | None:
     return next((record for record in records.values() if isinstance(record, kind)), None)
+
+
+def _profiles(found: Sequence[Profiled], confirm: ConfirmRecord | None) -> tuple[Profiled, ...]:
+    """Those of the default and of what was chosen; a finalist that was not is no side of the result."""
+    return tuple(p for p in found if confirm is None or p.config in (DEFAULT, confirm.chosen))
 
 
 def _failed(trials: Sequence[TrialFinished], confirm: ConfirmRecord | None) -> list[FailedCandidate]:

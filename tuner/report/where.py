@@ -47,7 +47,7 @@ def where_section(view: RunView) -> Section:
     blocks: list[Block] = []
     if sides:
         blocks = profile_blocks(sides)
-        blocks.insert(0, Prose(text="Each in a fresh process of its own, in which nothing was measured."))
+        blocks.insert(0, Prose(text="Each in a process of its own, in which nothing was timed any more."))
     elif view.confirm is not None:
         found = view.run if view.confirm.chosen != DEFAULT else ""
         command = profile_command(view.workload, run=found, command=view.command)
@@ -248,7 +248,7 @@ def where_lines(page: Page, view: RunView) -> None:
     sides = [(_side(p), p.profile) for p in _in_order(view.profiles) if p.profile is not None]
     if not sides:
         return
-    page.heading("where the time went", "each in a fresh process of its own")
+    page.heading("where the time went", "each in a process of its own, in which nothing was timed any more")
     for name, profile in sides:
         page.line(name, indent=2)
         profile_lines(page, profile, indent=6)

@@ -226,8 +226,8 @@ class PairTimed(Event, frozen=True, kw_only=True, tag="pair_timed"):
 
 
 class Profiled(Event, frozen=True, kw_only=True, tag="profiled"):
-    """Where a step's time goes under `config`, in a process of its own in which nothing was measured. `profile` None:
-    it could not be had, `failure` says why."""
+    """Where a step's time goes under `config`, in a process of its own in which nothing was timed any more. `profile`
+    None: it could not be had, `failure` says why."""
 
     session: str
     config: Config
