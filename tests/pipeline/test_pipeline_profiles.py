@@ -236,12 +236,16 @@ def test_a_profile_under_other_settings_and_ceilings_once_for_each_environment(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made = machine()
     plain = profile_of(made, options(tmp_path))
-    (key,) = json.loads((tmp_path / "ceilings.json").read_text())
+    kept = json.loads((tmp_path / "ceilings.json").read_text())
+    (key,) = kept["ceilings"]
     assert ceiling_of(tmp_path, key) == plain.roofline.ceiling
     monkeypatch.setattr(FakeSession, "ceilings", lambda self: pytest.fail("measured twice"))
     faster = profile_of(made, options(tmp_path, env={"XLA_FLAGS": "--xla_good=true"}))
     assert faster.roofline.ceiling == plain.roofline.ceiling
     assert faster.breakdown.step_ms < 0.9 * plain.breakdown.step_ms
+    for other in ({**kept, "way": kept["way"] - 1}, kept["ceilings"]):  # as an older version measured, or wrote them
+        (tmp_path / "ceilings.json").write_text(json.dumps(other))
+        assert ceiling_of(tmp_path, key) is None
 
 
 def test_of_several_steps_each_ones_part_of_the_workloads_time_is_told(
