@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tuner.protocol.failure import FailureClass
 from tuner.report.listener import Silent
 from tuner.report.view import RunView
 from tuner.session import FakeMachine, NoiseModel
+from tuner.session.fake import FakeSession
 from tuner.store import read
 from tuner.store.events import (
     AnyEvent,
@@ -165,6 +167,25 @@ def test_a_gain_that_the_environment_form_cannot_carry_is_a_lane_mismatch(tune_o
     confirmed = record(outcome, ConfirmRecord)
     assert confirmed.chosen == Config()
     assert confirmed.finalists[0].failure.kind is FailureClass.LANE_MISMATCH
+
+
+def test_where_every_process_makes_another_program_other_code_is_no_fault_of_the_lane(tune_on, monkeypatch):
+    """As where the step closes over numbers that nobody seeded: only the times can tell."""
+    real = FakeSession.compile
+
+    def compile_(self, *args, **kwargs):
+        reply = real(self, *args, **kwargs)
+        if self.launch.role != "confirm":
+            return reply
+        return dataclasses.replace(
+            reply,
+            results=tuple(dataclasses.replace(made, program=self.launch.name, code="other") for made in reply.results),
+        )
+
+    monkeypatch.setattr(FakeSession, "compile", compile_)
+    confirmed = record(tune_on(FakeMachine(effects={GOOD: -0.1})), ConfirmRecord)
+    assert confirmed.finalists[0].failure is None
+    assert confirmed.verdict is Verdict.FASTER
 
 
 def test_an_interrupted_run_goes_on_and_measures_nothing_twice(tune_on, options):

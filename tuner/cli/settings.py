@@ -71,7 +71,13 @@ _ALL = (
     Setting(
         name="budget", type=DURATION, default="10m", metavar="TIME", help="Time for the whole run: 90s, 10m, 1h30m."
     ),
-    Setting(name="trials", type=COUNT, metavar="N", unset="no limit", help="Search at most N trials."),
+    Setting(
+        name="trials",
+        type=COUNT,
+        metavar="N",
+        unset="no limit",
+        help="At most N trials of the sampler, after presets and single settings.",
+    ),
     Setting(
         name="min-gain",
         type=FRACTION,

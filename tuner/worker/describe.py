@@ -105,7 +105,10 @@ def _notices(one: OpenedStep) -> tuple[str, ...]:
     carried = {i for i, _ in one.carry.pairs}
     notices = []
     if not carried:
-        notices.append("no output looks like an input: every step gets the same inputs")
+        notices.append(
+            "no output looks like an input: every step gets the same inputs; if it should go on from what it returns, "
+            "return that first, in the order of the arguments that it replaces"
+        )
     if lost := sorted(step.donated - carried):
         names = ", ".join(step.inputs.paths[i] for i in lost)
         notices.append(
