@@ -109,7 +109,8 @@ def test_finalists_that_all_failed() -> None:
     mismatch = failing(FailureClass.LANE_MISMATCH, "other code", phase="confirm")
     finalists = tuple(msgspec.structs.replace(f, failure=mismatch) for f in record.finalists)
     events = confirming(events, finalists=finalists, control_ms=math.nan, best_ms=math.nan)
-    assert headline(RunView.of(events)) == "unclear: keep the defaults (every finalist failed in a fresh process)"
+    said = "unclear: keep the defaults (every finalist failed in a fresh process, lane_mismatch: other code)"
+    assert headline(RunView.of(events)) == said
 
 
 def test_a_verdict_outlives_an_interruption() -> None:

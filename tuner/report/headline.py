@@ -51,7 +51,10 @@ def _verdict(view: RunView, confirm: ConfirmRecord) -> str:
         return _sentence("unstable: keep the defaults", confirm.unstable, claim, control)
     if confirm.verdict is Verdict.SAME:
         return _sentence("no significant gain: keep the defaults", measured, control)
-    failed = "" if any(f.failure is None for f in confirm.finalists) else "every finalist failed in a fresh process"
+    failures = [f.failure for f in confirm.finalists if f.failure is not None]
+    failed = "every finalist failed in a fresh process" if len(failures) == len(confirm.finalists) else ""
+    if failed:
+        failed += f", {failures[0].kind.value}: {reason(failures[0])}"
     smallest = confirm.resolution or (view.baseline.resolution if view.baseline else None)
     resolution = f"gains below {percent(smallest)} can't be told here" if smallest else ""
     return _sentence("unclear: keep the defaults", failed or measured, control, "" if failed else resolution)
