@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tuner.errors import TunerError, UsageError
+from tuner.errors import Interrupted, TunerError, UsageError
 from tuner.knobs.config import DEFAULT, Config
 from tuner.pipeline.profiling import ProfileOptions, profile_workload
 from tuner.pipeline.run import Outcome
@@ -24,7 +24,7 @@ from tuner.report.where import profile_blocks
 from tuner.session import FakeMachine, NoiseModel
 from tuner.session.fake import FakeSession
 from tuner.store.ceilings import ceiling_of
-from tuner.store.events import Notice, PairTimed, Profiled, RoundTimed, SessionStarted, TrialFinished
+from tuner.store.events import Notice, PairsPlanned, PairTimed, Profiled, RoundTimed, SessionStarted, TrialFinished
 
 GOOD = ("xla_good", "true")
 
@@ -175,7 +175,7 @@ def test_an_interrupted_run_does_not_profile_a_side_again(
 
     def once(self: FakeSession, *args: object, **kwargs: object) -> ProfileReply | Failure:
         calls.append(self.launch.name)
-        if len(calls) == 3:  # the first of the second side's traces
+        if len(calls) == 2:  # the second side's trace
             raise KeyboardInterrupt
         return real(self, *args, **kwargs)  # type: ignore[arg-type]
 
@@ -185,7 +185,7 @@ def test_an_interrupted_run_does_not_profile_a_side_again(
     outcome = tune(made)
     sides = [e.config == DEFAULT for e in outcome.events if isinstance(e, Profiled)]
     assert sorted(sides) == [False, True]
-    assert len(calls) == 3 + 2
+    assert [name.split("-")[0] for name in calls] == ["confirm", "confirm", "profile", "profile"]
 
 
 def many_sessions(path: Path) -> str:
@@ -430,3 +430,59 @@ def test_one_profiler_at_a_time(tmp_path: Path) -> None:
     own = options(tmp_path, nsight=True, env={"JAX_ENABLE_PGLE": "true"})
     with pytest.raises(UsageError, match="a process has one profiler"):
         profile_workload(own, factory=machine().factory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [True, False])
+def test_a_trace_that_nobody_understands_costs_the_profile_alone(
+    together: bool, tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def analysed(*_: object, **__: object) -> StepProfile:
+        raise ValueError("an event without a name")
+
+    monkeypatch.setattr("tuner.pipeline.tracing.analyse", analysed)
+    monkeypatch.setattr("tuner.pipeline.context.Run.room_for", lambda *_: together)
+    outcome = tune(machine())
+    assert outcome.exit_code == 0
+    assert {e.config for e in outcome.events if isinstance(e, PairTimed)} == {Config.of(dict([GOOD]))}
+    failures = [e.failure for e in outcome.events if isinstance(e, Profiled)]
+    assert {f.message for f in failures if f} == {"ValueError: an event without a name"}
+    assert len(failures) == 4  # once more at the end, in processes that are alone
+
+
+@pytest.mark.slow
+def test_an_interruption_in_the_profile_loses_no_pair(
+    tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> ProfileReply:
+        raise KeyboardInterrupt
+
+    made = machine()
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeSession, "profile", interrupted)
+        with pytest.raises(Interrupted):
+            tune(made)
+    outcome = tune(made)
+    pairs = [e.index for e in outcome.events if isinstance(e, PairTimed)]
+    assert pairs == sorted(set(pairs))
+    assert profiled(outcome).keys() == {True, False}  # at the end
+
+
+@pytest.mark.slow
+def test_what_a_profile_takes_is_no_cost_of_a_pair(
+    tune: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned(slow_s: float) -> list[PairsPlanned]:
+        made = machine(noise=NoiseModel(block_sd=0.02))
+
+        def slow(self: FakeSession, request: Profile) -> ProfileReply | Failure:
+            made.advance(slow_s)
+            return real(self, request)
+
+        real = FakeSession.profile
+        with monkeypatch.context() as patch:
+            patch.setattr(FakeSession, "profile", slow)
+            events = tune(made, 900.0 + slow_s).events
+        return [e for e in events if isinstance(e, PairsPlanned)]
+
+    assert [p.turns for p in planned(0.0)] == [p.turns for p in planned(20.0)]

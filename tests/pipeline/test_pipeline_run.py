@@ -169,13 +169,17 @@ def test_a_gain_that_the_environment_form_cannot_carry_is_a_lane_mismatch(tune_o
     assert confirmed.finalists[0].failure.kind is FailureClass.LANE_MISMATCH
 
 
-def test_where_every_process_makes_another_program_other_code_is_no_fault_of_the_lane(tune_on, monkeypatch):
-    """As where the step closes over numbers that nobody seeded: only the times can tell."""
+@pytest.mark.parametrize("default_too", [True, False])
+def test_where_every_process_makes_another_program_other_code_is_no_fault_of_the_lane(
+    tune_on, monkeypatch, default_too
+):
+    """As where the step closes over numbers that nobody seeded: only the times can tell. Where the finalist alone is
+    another program, its emitted form carries something else."""
     real = FakeSession.compile
 
     def compile_(self, *args, **kwargs):
         reply = real(self, *args, **kwargs)
-        if self.launch.role != "confirm":
+        if self.launch.role != "confirm" or not (default_too or self.launch.config.settings):
             return reply
         return dataclasses.replace(
             reply,
@@ -184,8 +188,9 @@ def test_where_every_process_makes_another_program_other_code_is_no_fault_of_the
 
     monkeypatch.setattr(FakeSession, "compile", compile_)
     confirmed = record(tune_on(FakeMachine(effects={GOOD: -0.1})), ConfirmRecord)
-    assert confirmed.finalists[0].failure is None
-    assert confirmed.verdict is Verdict.FASTER
+    failure = confirmed.finalists[0].failure
+    assert (failure and failure.kind) == (None if default_too else FailureClass.LANE_MISMATCH)
+    assert (confirmed.verdict is Verdict.FASTER) == default_too
 
 
 def test_an_interrupted_run_goes_on_and_measures_nothing_twice(tune_on, options):

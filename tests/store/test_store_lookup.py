@@ -172,6 +172,14 @@ def test_what_settles_nothing_takes_back_no_gain(store: Store, verdict: Verdict)
     assert (answer.number, answer.later) == (4, None)
 
 
+def test_what_settles_nothing_takes_back_no_gain_of_another_place_that_fits_as_far_as_is_known(store: Store) -> None:
+    keep(store, "a", 1)
+    keep(store, "b", 2, at=10, cpu="Elsewhere", verdict=Verdict.UNCLEAR)
+    answer = ask(store, seen={}).answer
+    assert answer is not None
+    assert (answer.run, answer.verdict) == ("a", Verdict.FASTER)
+
+
 def test_there_is_nothing_before_the_first(store: Store) -> None:
     keep(store, "nbody-1", 1)
     assert ask(store, previous=True).answer is None

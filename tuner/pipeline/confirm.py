@@ -35,7 +35,7 @@ from tuner.pipeline.gate import gated
 from tuner.pipeline.judgement import gains_of, judged, levels_of
 from tuner.pipeline.launches import launch
 from tuner.pipeline.others import check_others, told, wrong_other
-from tuner.pipeline.profiles import profile_living
+from tuner.pipeline.profiles import profile_living, profiled
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Compiled, Variant
 from tuner.session import Session
@@ -117,6 +117,7 @@ class _Confirmation:
         # By number: a pair that is timed again takes the place of the disturbed one.
         self.timed: dict[Config, dict[int, PairTimed]] = {c: {} for c in self.configs}
         self.made: dict[Config, Compiled] = {}  # by the processes that live at present
+        self.traced_s = 0.0  # of the present pair's time, what profiles took
         self.redone = 0
         for event in run.events:  # what an interrupted run has already confirmed
             if isinstance(event, PairTimed) and event.config in self.timed:
@@ -234,9 +235,10 @@ class _Confirmation:
 
     def _clocked(self, index: int) -> bool:
         """Time a pair, and take the cost of further ones from what it took; true if the machine disturbed it."""
-        began = self.run.budget.now()
+        began, self.traced_s = self.run.budget.now(), 0.0
         disturbed = self._timed_disturbed(index)
-        self.spent_s.append(self.run.budget.now() - began - self.turns * self.planned_cost.turn_s)
+        took_s = self.run.budget.now() - began - self.traced_s
+        self.spent_s.append(took_s - self.turns * self.planned_cost.turn_s)
         self.cost = PairCost(setup_s=max(0.0, fmean(self.spent_s)), turn_s=self.planned_cost.turn_s)
         return disturbed
 
@@ -253,15 +255,23 @@ class _Confirmation:
         arms = [*ready]
         self.run.rng.shuffle(arms)
         prints: dict[Config, str] = {}
-        parts = [
-            self._group(
-                {c: self._fresh(c, index, ready[c]) for c in group},
-                prints,
-                gate=index == 0,
-                trace=index == self.looks[0] - 1,  # the first that may be the last
-            )
-            for group in ([arms] if self.together else [[c] for c in arms])
-        ]
+        parts: list[Watched[Config]] = []
+        groups = [arms] if self.together else [[c] for c in arms]
+        trouble = ""
+        for group in groups:
+            sessions = {c: self._fresh(c, index, ready[c]) for c in group}
+            try:
+                parts.append(self._group(sessions, prints, gate=index == 0))
+                if group is groups[-1]:
+                    trouble = self._told(index, parts, prints)
+                if index == self.looks[0] - 1:  # the first pair that may be the last
+                    self._trace(sessions, index)
+            finally:
+                end_all(self.run, sessions)
+        return bool(trouble and self.alive)
+
+    def _told(self, index: int, parts: Sequence[Watched[Config]], prints: Mapping[Config, str]) -> str:
+        """Keep what a pair's processes took; returns what disturbed them."""
         self.alive = [c for c in self.alive if c not in self.failures]
         rows = {c: row for part in parts for c, row in part.rows.items()}
         steps = {c: row for part in parts for c, row in part.steps.items()}
@@ -291,32 +301,32 @@ class _Confirmation:
                 )
             )
             self._take(event)
-        return bool(trouble and self.alive)
+        return trouble
 
-    def _group(
-        self, sessions: dict[Config, Session], prints: dict[Config, str], *, gate: bool, trace: bool
-    ) -> Watched[Config]:
-        """Start, compile one after another, check, time in alternation, trace, end."""
-        try:
-            start_all(self.run, sessions, charge=self._charge)
-            prints |= self._compile(sessions)
-            if gate:
-                self._gate(sessions)
-            timed = alternate(
-                self.run,
-                {c: s for c, s in sessions.items() if c not in self.failures},
-                stage="confirm",
-                form=self.baseline.form,
-                turns=self.turns,
-                charge=self._charge,
-            )
-            if trace:
-                leader = self._leader()
-                sides = {c: s for c, s in sessions.items() if c in (leader, DEFAULT) and c not in self.failures}
-                profile_living(self.run, sessions=sides, made=self.made)
-            return timed
-        finally:
-            end_all(self.run, sessions)
+    def _group(self, sessions: dict[Config, Session], prints: dict[Config, str], *, gate: bool) -> Watched[Config]:
+        """Start, compile one after another, check, time in alternation."""
+        start_all(self.run, sessions, charge=self._charge)
+        prints |= self._compile(sessions)
+        if gate:
+            self._gate(sessions)
+        return alternate(
+            self.run,
+            {c: s for c, s in sessions.items() if c not in self.failures},
+            stage="confirm",
+            form=self.baseline.form,
+            turns=self.turns,
+            charge=self._charge,
+        )
+
+    def _trace(self, sessions: Mapping[Config, Session], index: int) -> None:
+        """Profile the default and the finalist that is likely to be chosen, once: it costs neither a start nor a
+        compile here. The pairs still to come have their time."""
+        began = self.run.budget.now()
+        sides = {DEFAULT} if profiled(self.run) & set(self.configs) else {DEFAULT, self._leader()}
+        left_s = _left_s(self.run) - (self.looks[-1] - index - 1) * self.cost.seconds(self.turns)
+        living = {c: s for c, s in sessions.items() if c in sides and c not in self.failures}
+        profile_living(self.run, living, self.made, left_s=left_s)
+        self.traced_s += self.run.budget.now() - began
 
     def _leader(self) -> Config | None:
         """The finalist that is likely to be chosen, by the pairs so far."""
@@ -372,16 +382,17 @@ class _Confirmation:
             if config != DEFAULT and (failure := over_memory(self.run, config, result)):
                 self._charge(config, failure)
                 continue
-            if config != DEFAULT and self.run.loaded.platform == "cpu":
-                self._check_lane(config, result)
+        for config in sessions:
+            if config not in {DEFAULT, *self.failures} and self.run.loaded.platform == "cpu":
+                self._check_lane(config, self.made[config])
         return prints
 
     def _check_lane(self, config: Config, made: Compiled) -> None:
         """The emitted form must compile to what a session timed. (On a GPU the optimised HLO carries autotuned choices,
         which differ between two processes of the default already: there only the times can tell. So it is where the
-        workload makes another program in every process, which the run says.)"""
-        timed = next(e.compiled for e in self.run.events if isinstance(e, CandidateCompiled) and e.config == config)
-        if timed.program != made.program:
+        default itself is another program in every process, which the run says.)"""
+        timed, default = (self._timed_as(c) for c in (config, DEFAULT))
+        if DEFAULT in self.made and self.made[DEFAULT].program != default.program:
             return
         # The first half of the hash is the HLO; the machine code behind it can't always be read.
         digits = None if timed.code_covers == made.code_covers else _HLO_DIGITS
@@ -395,6 +406,10 @@ class _Confirmation:
                     f"timed ({timed.code[:8]}): an env-file can't carry this gain",
                 ),
             )
+
+    def _timed_as(self, config: Config) -> Compiled:
+        """What `config` compiled to first, in a session."""
+        return next(e.compiled for e in self.run.events if isinstance(e, CandidateCompiled) and e.config == config)
 
     def _gate(self, sessions: dict[Config, Session]) -> None:
         """The numbers again, in the emitted form."""

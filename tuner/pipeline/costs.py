@@ -100,9 +100,8 @@ def least_reserve(run: Run) -> float:
 def profiles_kept(run: Run, cost: ProcessCost) -> float:
     """Seconds kept for the profiles of default and winner until they are there: none where they would take too much of
     the budget."""
-    if any(isinstance(e, Profiled) for e in run.events):
-        return 0.0
-    needed_s = _SIDES * trace_seconds(run, cost, attribute=False)
+    there = {e.config for e in run.events if isinstance(e, Profiled) and e.profile is not None}
+    needed_s = max(0, _SIDES - len(there)) * trace_seconds(run, cost, attribute=False)
     return needed_s if needed_s <= _PROFILE_SHARE * run.options.budget_s else 0.0
 
 

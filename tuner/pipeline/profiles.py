@@ -11,11 +11,11 @@ from tuner.handoff import loading
 from tuner.knobs import DEFAULT, Config
 from tuner.pipeline.bench import CONTROL
 from tuner.pipeline.context import Run
-from tuner.pipeline.costs import process_cost, profile_seconds, profiles_kept, seal_seconds, trace_seconds
+from tuner.pipeline.costs import process_cost, profile_seconds, profiles_kept, trace_seconds
 from tuner.pipeline.launches import launch
 from tuner.pipeline.tracing import profile_session, steps_to_trace
 from tuner.profile import Ceiling, StepProfile
-from tuner.protocol.failure import Failure
+from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import CeilingsReply, Compiled, Variant
 from tuner.report.commands import profile_command
 from tuner.session import Session
@@ -23,23 +23,23 @@ from tuner.store.ceilings import ceiling_of, keep_ceiling
 from tuner.store.events import Profiled, SessionClosed, SessionStarted
 from tuner.store.records import BaselineRecord, ProbeRecord
 
-__all__ = ["measured_ceiling", "profile_living", "profile_sides"]
+__all__ = ["measured_ceiling", "profile_living", "profile_sides", "profiled"]
 
 
-def profile_living(run: Run, sessions: Mapping[Config, Session], made: Mapping[Config, Compiled]) -> None:
-    """Profile the default and a finalist in `sessions`, which have compiled them as `made` and are timed no more. Here
-    a profile costs no process: it is taken if its time was kept, or is there. Trouble costs the profile alone."""
+def profile_living(
+    run: Run, sessions: Mapping[Config, Session], made: Mapping[Config, Compiled], *, left_s: float
+) -> None:
+    """Profile the default and a finalist in `sessions`, which have compiled them as `made` and are timed no more, if
+    they aren't already and the time for it was kept, or is among the `left_s` seconds. Trouble costs the profile alone.
+    """
     cost = process_cost(run.record("baseline", BaselineRecord))
-    left_s = run.options.budget_s - run.budget.elapsed_s - seal_seconds(run, cost)
-    needed_s = sum(trace_seconds(run, cost, attribute=False) for _ in sessions)
-    if not profiles_kept(run, cost) and left_s < needed_s:
+    wanted = {c: s for c, s in sessions.items() if c not in profiled(run)}
+    if not profiles_kept(run, cost) and left_s < len(wanted) * trace_seconds(run, cost, attribute=False):
         return
-    attribute = left_s >= sum(trace_seconds(run, cost) for _ in sessions)
-    done = _profiled(run)
-    for config, session in sessions.items():
-        if config not in done:
-            run.status("confirm", "profiling a process that was timed")
-            _tell(run, session, config, _traced(run, session, config, made[config], attribute=attribute))
+    attribute = left_s >= len(wanted) * trace_seconds(run, cost)
+    for config, session in wanted.items():
+        run.status("confirm", "profiling a process that was timed")
+        _tell(run, session, config, _traced(run, session, config, made[config], attribute=attribute))
 
 
 def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
@@ -50,7 +50,7 @@ def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
     `cache`: the sealed one, which the chosen config's process loads its executable from.
     """
     cost = process_cost(run.record("baseline", BaselineRecord))
-    done = _profiled(run)
+    done = profiled(run)
     sides = [config for config in dict.fromkeys((chosen, DEFAULT)) if config not in done]
     for after, config in zip(reversed(range(len(sides))), sides, strict=True):
         left_s = run.options.budget_s - run.budget.elapsed_s
@@ -68,8 +68,9 @@ def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
         _in_a_process(run, config, cache=cache if config == chosen else None, attribute=attribute)
 
 
-def _profiled(run: Run) -> set[Config]:
-    return {e.config for e in run.events if isinstance(e, Profiled)}
+def profiled(run: Run) -> set[Config]:
+    """The configs of which there is a profile; one that failed may be had in a process that is alone on the device."""
+    return {e.config for e in run.events if isinstance(e, Profiled) and e.profile is not None}
 
 
 def _in_a_process(run: Run, config: Config, *, cache: Path | None, attribute: bool) -> None:
@@ -104,10 +105,11 @@ def _in_a_process(run: Run, config: Config, *, cache: Path | None, attribute: bo
 def _traced(run: Run, session: Session, config: Config, made: Compiled, *, attribute: bool) -> StepProfile | Failure:
     step_s = run.record("baseline", BaselineRecord).step_s
     key = run.record("probe", ProbeRecord).environment.key
+    name = session.launch.log.stem
     try:
         return profile_session(
             session,
-            loaded=run.loaded,
+            loaded=next(e.loaded for e in run.events if isinstance(e, SessionStarted) and e.session == name),
             compiled=made,
             folder=run.folder.profiles / _side(config),
             steps=steps_to_trace(step_s),
@@ -117,6 +119,8 @@ def _traced(run: Run, session: Session, config: Config, made: Compiled, *, attri
         )
     except SessionEnded as ended:
         return ended.failure
+    except Exception as error:  # whatever a trace holds that we don't understand: the result doesn't depend on it
+        return Failure(kind=FailureClass.RUNTIME, phase="profile", message=f"{type(error).__name__}: {error}")
 
 
 def _side(config: Config) -> str:

@@ -182,7 +182,7 @@ def _of_way(
     values: Mapping[str, Any],
 ) -> list[Answer]:
     """The newest bundle of each environment and form, or the one before the newest that fits: those of the file built
-    as it stands first, then the newest first."""
+    as it stands first, then those that settled something, then the newest first."""
     where = condition + ("" if question.number is None else " AND b.number = :number")
     used = {n: v for n, v in {**values, "number": question.number}.items() if f":{n}" in where}
     kinds = reader.rows(
@@ -209,7 +209,7 @@ def _of_way(
                 [] if question.previous else reader.rows(f"{_COLUMNS} WHERE {after} {_NEWEST}", **used, **kind, **when)
             )
             newest.append(_read(row, store, question, seen, by, later))
-    return sorted(newest, key=lambda answer: (answer.form != "", -answer.time))
+    return sorted(newest, key=lambda answer: (answer.form != "", answer.verdict in UNSETTLED, -answer.time))
 
 
 def _read(
