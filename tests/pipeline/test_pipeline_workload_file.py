@@ -41,3 +41,9 @@ def test_a_module_and_a_package_are_answered_with_their_file(
     with pytest.raises(WorkloadError) as caught:
         inspect(Path(given))
     assert caught.value.next == f"did you mean {meant}?"
+
+
+@pytest.mark.parametrize("given", ["...", "....", "/..."])
+def test_dots_alone_are_a_path_that_is_no_file(given: str) -> None:
+    with pytest.raises(WorkloadError, match="no such file"):
+        inspect(Path(given))

@@ -107,6 +107,18 @@ def test_a_file_with_relative_imports_is_made_of_its_packages_files(tmp_path: Pa
     assert digest != workload_digest(other / "pack/train/main.py")
 
 
+def test_of_a_file_with_relative_imports_the_siblings_that_it_imports_by_name_count_too(tmp_path: Path) -> None:
+    (tmp_path / "proj").mkdir()
+    train, a, b = (tmp_path / "proj" / name for name in ("train.py", "a.py", "b.py"))
+    train.write_text("try:\n    from .a import f\nexcept ImportError:\n    from a import f\n")
+    a.write_text("import b\n")
+    b.write_text("")
+    assert local_sources(train) == (train, a, b)
+    before = workload_digest(train)
+    b.write_text("x = 1")
+    assert before != workload_digest(train)
+
+
 def test_a_file_that_names_the_folder_it_is_in_is_made_of_what_it_imports_from_there(tmp_path: Path) -> None:
     (tmp_path / "jax").mkdir()
     (tmp_path / "jax" / "data.py").write_text("")

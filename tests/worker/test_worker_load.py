@@ -36,10 +36,18 @@ REFUSED = {
         "the step returns no array: XLA leaves",
     ),
     "hidden": (
-        "class FilterJit:\n    lower = __call__ = f\n\ndef build(): return functools.partial(FilterJit()), (x,)",
-        "the step is a FilterJit of hidden, which hides what it jits",
+        """
+class FilterJit:
+    __module__, lower, __call__ = "equinox._jit", f, f
+
+def build(): return functools.partial(FilterJit()), (x,)
+""",
+        "the step is a FilterJit of equinox, which hides what it jits",
     ),
-    "mapped": ("def build(): return jax.pmap(lambda x: x), (x,)", "which hides what it jits"),
+    "mapped": (
+        "def build(): return jax.pmap(lambda x: x), (x,)",
+        "the step is a function of jax, which hides what it jits",
+    ),
     "deleted": ("x.delete()\ndef build(): return f, (x,)", "args[0] was donated to an earlier call"),
     "bad_carry": ("def build(): return {'step': f, 'args': (x,), 'carry': 2}", "carry=2"),
 }
@@ -132,6 +140,39 @@ def test_a_workload_with_relative_imports_runs_in_its_package(start_worker) -> N
     (script.folder / "pack" / "model.py").write_text("def double(x):\n    return x * 2")
     assert script.loaded("from .model import double\n" + loop, name="pack/train.py").step_name == "double"
     script.end()
+
+
+def test_a_workload_with_relative_imports_that_need_not_hold_finds_what_lies_beside_it(start_worker) -> None:
+    worker = start_worker()
+    (worker.folder / "proj").mkdir()
+    (worker.folder / "proj" / "a.py").write_text("import b\nN = b.N")
+    (worker.folder / "proj" / "b.py").write_text("N = 3")
+    source = "try:\n    from .a import N\nexcept ImportError:\n    from a import N\nimport b\n" + HEAD
+    build = "def build(): return f, (jnp.ones((N, b.N)),)"
+    assert worker.loaded(source + build, name="proj/work.py").inputs == ("args[0]: float32[3,3]",)
+    worker.end()
+
+
+def test_a_workload_that_its_package_imports_is_executed_once(start_worker) -> None:
+    worker = start_worker()
+    (worker.folder / "pack").mkdir()
+    (worker.folder / "pack" / "__init__.py").write_text("from .work import build")
+    (worker.folder / "pack" / "sizes.py").write_text("N = 3")
+    source = "from .sizes import N\nprint('executed')\n" + HEAD
+    failure = worker.load(source + "def build(): return 3, (x,)", name="pack/work.py")
+    assert "the step is not callable" in failure.message
+    assert worker.text().count("executed") == 1
+    built = source + "def build(): return f, (jnp.ones(N),)"
+    loaded = worker.loaded(built, name="pack/work.py")
+    assert loaded.inputs == ("args[0]: float32[3]",), "a later load executes the file that is there then"
+    worker.end()
+
+
+def test_a_step_of_the_users_own_class_may_have_a_lower(start_worker) -> None:
+    worker = start_worker()
+    own = "class Step:\n    lower = -1.0\n\n    def __call__(self, x):\n        return x.clip(self.lower)\n\n"
+    assert worker.loaded(HEAD + own + "def build(): return Step(), (x,)").inputs == ("args[0]: float32[4,4]",)
+    worker.end()
 
 
 def test_a_workload_finds_its_folder_by_the_folders_name(start_worker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -82,3 +83,21 @@ def test_a_nudge_is_drawn_once_for_the_inputs_and_for_what_it_is_taken_off(monke
     state.reset()
     assert np.array_equal(state.call()[0][0], np.ones(4))
     assert drawn == [(2, 0)] * 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int32"])
+def test_inputs_of_another_process_that_are_the_same_lose_no_state(dtype: str) -> None:
+    """Also where a value is none: NaN is unequal to itself."""
+    values = np.array([1, 2, 3], jnp.dtype(dtype))
+    if dtype != "int32":
+        values[0] = np.nan
+    step = make_step(jax.jit(lambda x, y: (x + 1, y[1])), (jnp.ones(4), values), {})
+    state = State(step.inputs, [jnp.ones(4), values], Carry(((0, 0),), ((0, 0),)))
+    _, theirs = state.inputs(["x", "y"])
+    before = state.call()
+    other = values.copy()
+    state.adopt([state.inputs(["x", "y"])[0], replace(theirs, data=other)])
+    assert state.call() is before
+    other[1] = 5
+    state.adopt([state.inputs(["x", "y"])[0], replace(theirs, data=other)])
+    assert state.call()[0][1][1] == 5

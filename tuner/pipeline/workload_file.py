@@ -40,8 +40,9 @@ class WorkloadFile(msgspec.Struct, frozen=True, kw_only=True):
 def inspect(path: Path) -> WorkloadFile:
     """Raises WorkloadError if the file is missing, not a file, or not Python."""
     if not path.exists():
-        module = Path(*str(path).split(".")).with_suffix(".py")  # as `python -m` takes it
-        near = [module] if module.is_file() else similar_files(path)
+        module = Path(*str(path).split("."))  # as `python -m` takes it; of dots alone nothing is left
+        file = module.with_suffix(".py") if module.name else path
+        near = [file] if file.is_file() else similar_files(path)
         hint = f"did you mean {' or '.join(map(str, near))}?" if near else "check the path"
         raise WorkloadError("no such file", where=str(path), next=hint)
     if path.is_dir():

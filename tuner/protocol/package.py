@@ -21,13 +21,15 @@ class Package:
     @property
     def outermost(self) -> Path:
         """The folder that holds all that the file may import beside it."""
-        return self.last or self.first
+        return self.first if self.names else self.last or self.first
 
 
 def package_of(path: Path, source: bytes) -> Package:
     """Of the file `path` with this text. One with relative imports can only run in its package, which begins at the
-    outermost folder that has an __init__.py, or as many folders up as the imports go. One that imports a module of a
-    folder around it by that folder's name was written to be run from outside of it. What is no Python is in no package.
+    outermost folder that has an __init__.py, or as many folders up as the imports go. Its own folder comes last: such
+    an import may be one that never runs, or may fail and have another in its place. A folder with a dot in its name is
+    no package. A file that imports a module of a folder around it by that folder's name was written to be run from
+    outside of it. What is no Python is in no package.
     """
     path = path.resolve()
     folders = path.parents
@@ -36,10 +38,13 @@ def package_of(path: Path, source: bytes) -> Package:
     except (SyntaxError, ValueError):
         return Package((), path.parent)
     depth = max((node.level for node in nodes if isinstance(node, ast.ImportFrom)), default=0)
-    if 0 < depth < len(folders):
-        while depth + 1 < len(folders) and (folders[depth] / "__init__.py").is_file():
+    if 0 < depth < len(folders) and all(map(_can_be_package, folders[:depth])):
+        while depth + 1 < len(folders) and _can_be_package(folders[depth]) and _is_package(folders[depth]):
             depth += 1
-        return Package(tuple(folder.name for folder in reversed(folders[:depth])), folders[depth])
+        names = tuple(folder.name for folder in reversed(folders[:depth]))
+        # A module wins over a folder without __init__.py wherever both lie, and would be taken for the package.
+        hidden = not _is_package(folders[depth - 1]) and _has_module(path.parent, names[0])
+        return Package(names, folders[depth], None if hidden else path.parent)
     imports = [alias.name.split(".") for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -47,6 +52,19 @@ def package_of(path: Path, source: bytes) -> Package:
     return Package(
         (), path.parent, next((f.parent for f in folders if any(_holds(f, *parts) for parts in imports)), None)
     )
+
+
+def _can_be_package(folder: Path) -> bool:
+    """Whether an import could name it. A hyphen does no harm: `python -m my-project.train` works."""
+    return "." not in folder.name
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()
+
+
+def _has_module(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.py").is_file() or _is_package(folder / name)
 
 
 def _holds(folder: Path, top: str, inner: str = "", *_deeper: str) -> bool:

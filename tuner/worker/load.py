@@ -150,10 +150,13 @@ def _imported(path: Path, package: tuple[str, ...]) -> ModuleType:
     if spec is None or spec.loader is None:
         raise _refused(f"{path} is no Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     try:
         if package:
+            sys.modules.pop(name, None)  # of an earlier, refused load
             importlib.import_module(".".join(package))
+            if name in sys.modules:  # the package imports the file itself
+                return sys.modules[name]
+        sys.modules[name] = module
         spec.loader.exec_module(module)
     except BaseException as error:
         raise user_error(f"importing {path.name}", error, path) from error

@@ -16,6 +16,7 @@ from tuner.worker.failures import Refused, a_type, first_line
 
 __all__ = ["Inputs", "Step", "make_step"]
 
+_HIDING = ("equinox", "flax", "jax")  # libraries that put objects of their own around what they jit
 _AHEAD_OF_TIME = (jax.stages.Compiled, jax.stages.Lowered, jax.stages.Traced)
 
 
@@ -113,9 +114,10 @@ def make_step(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         )
     if not callable(function):
         raise _refused(f"the step is not callable: it is {a_type(function)}")
-    if not internals.is_jitted(inner := _innermost(function)) and hasattr(inner, "lower"):
+    inner = _innermost(function)
+    if not internals.is_jitted(inner) and hasattr(inner, "lower") and (library := _library(inner)) in _HIDING:
         raise _refused(
-            f"the step is {a_type(inner)} of {type(inner).__module__.partition('.')[0]}, which hides what it jits: "
+            f"the step is {a_type(inner)} of {library}, which hides what it jits: "
             "hand over a function of arrays under jax.jit (equinox.partition and flax.nnx.split make arrays of a "
             "model), or tune the script that calls it, without build()"
         )
@@ -148,6 +150,12 @@ def _innermost(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     return function
+
+
+def _library(function: Any) -> str:
+    """The top-level package whose code `function` is, whatever function it says that it wraps."""
+    module = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
+    return str(module).partition(".")[0]
 
 
 def _name(function: Any) -> str:
