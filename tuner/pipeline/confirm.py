@@ -35,7 +35,7 @@ from tuner.pipeline.gate import gated
 from tuner.pipeline.judgement import gains_of, judged, levels_of
 from tuner.pipeline.launches import launch
 from tuner.pipeline.others import check_others, told, wrong_other
-from tuner.pipeline.profiles import profile_living, profiled
+from tuner.pipeline.profiles import profile_living
 from tuner.protocol.failure import Failure, FailureClass
 from tuner.protocol.messages import Compiled, Variant
 from tuner.session import Session
@@ -322,7 +322,7 @@ class _Confirmation:
         """Profile the default and the finalist that is likely to be chosen, once: it costs neither a start nor a
         compile here. The pairs still to come have their time."""
         began = self.run.budget.now()
-        sides = {DEFAULT} if profiled(self.run) & set(self.configs) else {DEFAULT, self._leader()}
+        sides = {DEFAULT} if self.run.profiled & set(self.configs) else {DEFAULT, self._leader()}
         left_s = _left_s(self.run) - (self.looks[-1] - index - 1) * self.cost.seconds(self.turns)
         living = {c: s for c, s in sessions.items() if c in sides and c not in self.failures}
         profile_living(self.run, living, self.made, left_s=left_s)

@@ -23,6 +23,7 @@ from tuner.store.events import (
     CandidateCompiled,
     EffectHidden,
     Notice,
+    Profiled,
     RoundTimed,
     SessionStarted,
     StageFinished,
@@ -87,6 +88,8 @@ class Run:
         self.peaks: dict[Config, int | None] = {}
         self.work: dict[str, float] = {}
         self.sessions_started = 0
+        # Configs of which there is a profile; one that failed may be had in a process that is alone on the device.
+        self.profiled: set[Config] = set()
         self.cut_s = 0.0
         self._baseline_readings: list[dict[str, float]] = []
         self._clock = clock
@@ -117,6 +120,8 @@ class Run:
             self.peaks[event.config] = event.compiled.peak_bytes
         elif isinstance(event, TrialFinished):
             self.trials[event.config] = event
+        elif isinstance(event, Profiled) and event.profile is not None:
+            self.profiled.add(event.config)
         elif isinstance(event, SessionStarted):
             self.sessions_started += 1
             self.work[event.session] = event.loaded.work or 1.0

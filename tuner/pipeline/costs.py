@@ -9,7 +9,7 @@ import msgspec
 from tuner.measure import LOOKS, USUAL_TURNS, PairCost
 from tuner.pipeline.alternate import RESET_EVERY, WARM_UP
 from tuner.pipeline.context import Run
-from tuner.store.events import Profiled, SessionStarted
+from tuner.store.events import SessionStarted
 from tuner.store.records import BaselineRecord
 
 __all__ = [
@@ -100,8 +100,7 @@ def least_reserve(run: Run) -> float:
 def profiles_kept(run: Run, cost: ProcessCost) -> float:
     """Seconds kept for the profiles of default and winner until they are there: none where they would take too much of
     the budget."""
-    there = {e.config for e in run.events if isinstance(e, Profiled) and e.profile is not None}
-    needed_s = max(0, _SIDES - len(there)) * trace_seconds(run, cost, attribute=False)
+    needed_s = max(0, _SIDES - len(run.profiled)) * trace_seconds(run, cost, attribute=False)
     return needed_s if needed_s <= _PROFILE_SHARE * run.options.budget_s else 0.0
 
 

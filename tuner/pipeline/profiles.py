@@ -23,7 +23,7 @@ from tuner.store.ceilings import ceiling_of, keep_ceiling
 from tuner.store.events import Profiled, SessionClosed, SessionStarted
 from tuner.store.records import BaselineRecord, ProbeRecord
 
-__all__ = ["measured_ceiling", "profile_living", "profile_sides", "profiled"]
+__all__ = ["measured_ceiling", "profile_living", "profile_sides"]
 
 
 def profile_living(
@@ -33,7 +33,7 @@ def profile_living(
     they aren't already and the time for it was kept, or is among the `left_s` seconds. Trouble costs the profile alone.
     """
     cost = process_cost(run.record("baseline", BaselineRecord))
-    wanted = {c: s for c, s in sessions.items() if c not in profiled(run)}
+    wanted = {c: s for c, s in sessions.items() if c not in run.profiled}
     if not profiles_kept(run, cost) and left_s < len(wanted) * trace_seconds(run, cost, attribute=False):
         return
     attribute = left_s >= len(wanted) * trace_seconds(run, cost)
@@ -50,8 +50,7 @@ def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
     `cache`: the sealed one, which the chosen config's process loads its executable from.
     """
     cost = process_cost(run.record("baseline", BaselineRecord))
-    done = profiled(run)
-    sides = [config for config in dict.fromkeys((chosen, DEFAULT)) if config not in done]
+    sides = [config for config in dict.fromkeys((chosen, DEFAULT)) if config not in run.profiled]
     for after, config in zip(reversed(range(len(sides))), sides, strict=True):
         left_s = run.options.budget_s - run.budget.elapsed_s
         needed_s = profile_seconds(run, cost, attribute=False)
@@ -66,11 +65,6 @@ def profile_sides(run: Run, chosen: Config, *, cache: Path | None) -> None:
         run.status("seal", "profiling a fresh process")
         attribute = left_s >= profile_seconds(run, cost) + after * needed_s
         _in_a_process(run, config, cache=cache if config == chosen else None, attribute=attribute)
-
-
-def profiled(run: Run) -> set[Config]:
-    """The configs of which there is a profile; one that failed may be had in a process that is alone on the device."""
-    return {e.config for e in run.events if isinstance(e, Profiled) and e.profile is not None}
 
 
 def _in_a_process(run: Run, config: Config, *, cache: Path | None, attribute: bool) -> None:
